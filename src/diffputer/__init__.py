@@ -1,0 +1,3 @@
+"""diffputer: fill in the missing values of a table."""
+
+__version__ = "0.1.0"
