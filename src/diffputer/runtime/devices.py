@@ -1,0 +1,105 @@
+"""Which device computes, in which precision, and how much fits into its memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import SettingError
+
+#: Share of the free memory of a device that one block of work may take.
+MEMORY_SHARE = 0.4
+
+
+def resolve_device(device: str) -> torch.device:
+    """Turn ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or ``"mps"`` into a torch device that is there.
+
+    Examples
+    --------
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise SettingError(
+            f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', however: device={device!r}."
+        ) from error
+    available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        available.append("mps")
+    there = {
+        "cpu": True,
+        "cuda": (resolved.index or 0) < torch.cuda.device_count(),
+        "mps": "mps" in available,
+    }.get(resolved.type, False)
+    if not there:
+        raise SettingError(
+            f"device must be one that this machine has, however: device={device!r} is not there; "
+            f"available: {', '.join(available)}. Use device='auto' to take the best one."
+        )
+    return resolved
+
+
+def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
+    """Give the type in which the network's matrix products run.
+
+    ``"auto"`` is bfloat16 on CUDA (measured: no loss of accuracy, see docs/dev/log.md) and float32
+    elsewhere, where bit-for-bit repeatability is worth more than a factor of two.
+    """
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
+def free_memory(device: torch.device) -> int:
+    """Give the free memory of a device in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError, AttributeError):
+        return 4 << 30
+
+
+def check_memory(n_bytes: int, what: str, remedy: str) -> None:
+    """Refuse work whose result cannot be held, before it starts."""
+    free = free_memory(torch.device("cpu"))
+    if n_bytes > free:
+        raise SettingError(
+            f"{what} must fit into memory, however: {n_bytes / 2**30:,.1f} GiB are needed and "
+            f"{free / 2**30:,.1f} GiB are free. {remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A point in time after which only what is needed for a good result is still done."""
+
+    at: float | None = None
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Deadline:
+        """Start the clock now; ``None`` never ends."""
+        return cls(None if seconds is None else time.monotonic() + seconds)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, infinity without a limit."""
+        return float("inf") if self.at is None else self.at - time.monotonic()
+
+    def share(self, part: float) -> Deadline:
+        """Give a deadline that ends after a part of the time that is left."""
+        return self if self.at is None else Deadline(time.monotonic() + max(0.0, part * self.remaining))

@@ -1,0 +1,174 @@
+"""Every constant that changes a result, by name, resolved once from the estimator's flat parameters.
+
+The defaults of :class:`PaperSettings` are the paper's values, or the authors' where the paper is silent
+or where its tables were made with another value (docs/dev/deviations.md lists which, and what each is
+worth). ``quality="fast"`` replaces the expensive ones, so that a laptop finishes in minutes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import SettingError
+
+ENGINES = ("paper",)
+QUALITIES = ("auto", "fast", "paper")
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """The constants of the paper's engine; letters in brackets are the paper's symbols."""
+
+    # EM
+    em_rounds: int = 5
+    """[K] Rounds of M-step and E-step at most; "4 to 5 suffice" (paper), 10 (authors' code)."""
+    em_patience: int = 2
+    """Rounds without a better score on held-out cells before EM stops."""
+    held_out: float = 0.05
+    """Share of the rows held out of training, on which M-step and EM stop; 0 runs both to the end."""
+    network_per_round: str = "fresh"
+    """"fresh": a new network every M-step (authors' code); "warm": go on from the last round's."""
+    codes: str = "onehot"
+    """Categories as "onehot" indicators (paper) or "binary" digits of the level number (authors' code)."""
+
+    # M-step
+    hidden_width: int = 1024
+    """Width of the first and last hidden layer; the middle ones are twice as wide (paper)."""
+    learning_rate: float = 1e-4
+    """Adam's step size (paper)."""
+    batch_size: int = 4096
+    """Rows a training step (authors' code)."""
+    max_epochs: int = 10_000
+    """Passes over the table in one M-step at most (authors' code)."""
+    max_steps: int = 8_000
+    """Training steps in one M-step at most, whatever the size of the table."""
+    patience: int = 1_000
+    """Training steps without a better held-out loss before the M-step stops."""
+    weight_average: float = 0.999
+    """Decay a step of the averaged weights that the E-step uses; 0 uses the last weights (paper)."""
+    noise_log_mean: float = -1.2
+    """Mean of ln sigma in training (authors' code)."""
+    noise_log_deviation: float = 1.2
+    """Standard deviation of ln sigma in training (authors' code)."""
+    sigma_data: float = 0.5
+    """Standard deviation to which the standardised data is scaled (authors' code)."""
+
+    # E-step
+    n_draws: int = 10
+    """[N] Draws averaged into the imputed value (paper; authors' code 20)."""
+    sampling_steps: int = 50
+    """[M] Steps of the reverse process (paper)."""
+    resampling_rounds: int = 20
+    """[R] Times each reverse step is repeated from re-noised values (authors' code); 1 is Algorithm 2."""
+    sigma_max: float = 80.0
+    """[T] Noise level at which the reverse process starts (paper)."""
+    sigma_min: float = 0.002
+    """Last noise level before zero (authors' code)."""
+    schedule_exponent: float = 7.0
+    """[rho] Spacing of the noise levels: evenly in sigma^(1/rho) (authors' code)."""
+    churn: float = 1.0
+    """Noise added before each reverse step: sigma grows by min(churn / M, sqrt 2 - 1) (authors' code)."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+#: What ``quality="fast"`` changes: about a thousandth of the arithmetic (measured in docs/dev/log.md).
+FAST = {
+    "hidden_width": 256,
+    "learning_rate": 1e-3,
+    "batch_size": 1024,
+    "max_steps": 1_500,
+    "patience": 300,
+    "weight_average": 0.99,
+    "em_rounds": 3,
+    "n_draws": 5,
+    "sampling_steps": 20,
+    "resampling_rounds": 5,
+}
+
+_CHOICES = {"network_per_round": ("fresh", "warm"), "codes": ("onehot", "binary")}
+#: Smallest and largest allowed value; an open end excludes the number itself.
+_RANGES: dict[str, tuple[float, float, bool]] = {
+    "em_rounds": (1, 10_000, True),
+    "em_patience": (1, 10_000, True),
+    "held_out": (0.0, 0.5, True),
+    "hidden_width": (8, 65_536, True),
+    "learning_rate": (0.0, 1.0, False),
+    "batch_size": (1, 1 << 24, True),
+    "max_epochs": (1, 1 << 31, True),
+    "max_steps": (1, 1 << 31, True),
+    "patience": (1, 1 << 31, True),
+    "weight_average": (0.0, 0.99999, True),
+    "noise_log_mean": (-20.0, 20.0, True),
+    "noise_log_deviation": (0.0, 20.0, False),
+    "sigma_data": (0.0, 1e6, False),
+    "n_draws": (1, 1 << 31, True),
+    "sampling_steps": (2, 100_000, True),
+    "resampling_rounds": (1, 100_000, True),
+    "sigma_max": (0.0, 1e6, False),
+    "sigma_min": (0.0, 1e6, False),
+    "schedule_exponent": (0.0, 1e3, False),
+    "churn": (0.0, 1e6, True),
+}
+
+
+def check_number(name: str, value: Any, low: float, high: float, *, closed: bool, whole: bool) -> None:
+    """Refuse a setting that is not a number in its range, in one sentence."""
+    is_number = isinstance(value, int | float) or hasattr(value, "__float__")
+    if isinstance(value, bool | str) or not is_number or (whole and value != int(value)):
+        sort = "a whole number" if whole else "a number"
+        raise SettingError(f"{name} must be {sort}, however: {name}={value!r}.")
+    inside = low <= value <= high if closed else low < value < high
+    if not inside or math.isnan(value):
+        left, right = ("[", "]") if closed else ("(", ")")
+        raise SettingError(f"{name} must lie in {left}{low:g}, {high:g}{right}, however: {name}={value!r}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of the choices, and list them."""
+    if value not in choices:
+        raise SettingError(f"{name} must be one of {', '.join(map(repr, choices))}, however: {name}={value!r}.")
+
+
+def _check(settings: PaperSettings) -> None:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name in _CHOICES:
+            check_choice(field.name, value, _CHOICES[field.name])
+        else:
+            low, high, closed = _RANGES[field.name]
+            check_number(field.name, value, low, high, closed=closed, whole=field.type == "int")
+    if settings.sigma_min >= settings.sigma_max:
+        raise SettingError(
+            f"sigma_min must be below sigma_max, however: sigma_min={settings.sigma_min}, "
+            f"sigma_max={settings.sigma_max}."
+        )
+
+
+SETTING_NAMES = tuple(field.name for field in dataclasses.fields(PaperSettings))
+
+
+def resolve_settings(quality: str, given: dict[str, Any], *, on_gpu: bool) -> PaperSettings:
+    """Resolve a quality and the parameters that were given (not None) into settings.
+
+    ``"auto"`` is the paper's settings on a GPU and the fast ones on a CPU, where the paper's would take
+    hours.
+
+    Examples
+    --------
+    >>> resolve_settings("paper", {"n_draws": 3, "churn": None}, on_gpu=False).n_draws
+    3
+    >>> resolve_settings("auto", {}, on_gpu=False).hidden_width
+    256
+    """
+    check_choice("quality", quality, QUALITIES)
+    if quality == "auto":
+        quality = "paper" if on_gpu else "fast"
+    chosen: dict[str, Any] = dict(FAST) if quality == "fast" else {}
+    chosen.update({name: value for name, value in given.items() if value is not None})
+    return PaperSettings(**chosen)

@@ -1,0 +1,365 @@
+"""One column, whatever container it comes from, seen as an Arrow array plus what its dtype can hold.
+
+Arrow is the common form because every container gives it cheaply and it knows nulls, dates, decimals and
+dictionaries. The view is for reading only: holes are filled in the native column (``filling.py``), so that
+observed cells never pass through a conversion.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pt
+from pandas.api.types import infer_dtype
+
+from diffputer.errors import InputError
+
+SECOND = 1_000_000.0  # dates, durations and times of day are counted in microseconds
+DAY = 86_400 * SECOND
+LONGEST = 2.0**63 - 2.0**11  # the largest double that an int64 can hold, less a margin for rounding
+
+Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
+
+
+class InputTypeError(InputError, TypeError):
+    """A cell that is neither text nor number nor date; scikit-learn expects a TypeError here."""
+
+
+class Family(StrEnum):
+    """What the dtype of a column holds; several kinds of model may suit it."""
+
+    NUMBER = "numbers"
+    BOOLEAN = "booleans"
+    LABEL = "text or categories"
+    DATETIME = "dates"
+    DURATION = "durations"
+    TIME = "times of day"
+    NOTHING = "nothing"
+    OTHER = "values that cannot be modelled"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a column's dtype can hold.
+
+    Attributes
+    ----------
+    family, dtype
+        What it holds, and its name for messages.
+    whole
+        Whether it holds whole numbers only.
+    low, high
+        The range of its numbers (microseconds for dates and durations).
+    resolution
+        The step between its numbers, None for floating point.
+    decimals
+        Digits after the decimal point of a decimal column.
+    precision
+        numpy name of a floating-point dtype narrower than float64.
+    timezone
+        Of time-zone-aware dates; their numbers are counted in UTC.
+    declared
+        Whether the dtype itself says that the column is categorical.
+    levels
+        The levels that the dtype declares, in its order.
+    closed
+        Whether no other level can be written.
+    ordered
+        Whether the declared levels have an order.
+    """
+
+    family: Family
+    dtype: str = ""
+    whole: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+    resolution: float | None = None
+    decimals: int | None = None
+    precision: str | None = None
+    timezone: str | None = None
+    declared: bool = False
+    levels: tuple[Any, ...] | None = None
+    closed: bool = False
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one column: an Arrow array with nulls for holes, or codes into ``levels``."""
+
+    storage: Storage
+    array: Any
+    levels: tuple[Any, ...] | None = None
+
+    def missing(self) -> Booleans:
+        """Where a cell is null or NaN, [n_rows]."""
+        mask = self.array.is_null(nan_is_null=pt.is_floating(self.array.type))
+        return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def numbers(self) -> Floats:
+        """The cells as float64 with NaN for holes, [n_rows]; dates and the like in microseconds."""
+        array = self.array
+        kind = array.type
+        try:
+            if pt.is_date(kind):
+                array = array.cast(pa.timestamp("ms"))
+            if pt.is_date(kind) or pt.is_timestamp(kind):
+                array = array.cast(pa.timestamp("us"), safe=False)
+            elif pt.is_duration(kind):
+                array = array.cast(pa.duration("us"), safe=False)
+            elif pt.is_time(kind):
+                array = array.cast(pa.time64("us"), safe=False)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"Dates must lie within 290,000 years of 1970; a column of {self.storage.dtype} does not "
+                f"({error}). Correct the dates, or leave them out."
+            ) from error
+        if pt.is_temporal(kind) or pt.is_boolean(kind):
+            array = array.cast(pa.int64())
+        elif pt.is_decimal(kind):
+            array = array.cast(pa.float64())
+        if array.null_count == 0:
+            return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+
+    def labels(self) -> tuple[npt.NDArray[np.int64], list[Any]]:
+        """Codes (−1 for holes), [n_rows], and the distinct values that they stand for."""
+        if self.levels is not None:
+            codes, levels = self.array, list(self.levels)
+        else:
+            encoded = self.array.dictionary_encode()
+            codes, levels = encoded.indices, encoded.dictionary.to_pylist()
+        plain = np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+        if pt.is_floating(self.array.type):
+            plain[self.missing()] = -1  # Arrow counts NaN as a value
+        return plain, levels
+
+
+def cells_of_arrow(array: Any) -> Cells:
+    """View a pyarrow Array or ChunkedArray."""
+    kind = array.type
+    if isinstance(array, pa.ChunkedArray):
+        if pt.is_dictionary(kind):
+            array = array.unify_dictionaries()
+        elif pt.is_string(kind):
+            array = array.cast(
+                pa.large_string()
+            )  # joined chunks may exceed the 2 GiB of a plain string array
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
+    if pt.is_dictionary(kind):
+        if not _is_label_type(kind.value_type):
+            return Cells(Storage(Family.OTHER, str(kind)), array)
+        # Decoded, since a dictionary may hold nulls and the same level twice.
+        declared = tuple(dict.fromkeys(v for v in array.dictionary.to_pylist() if v is not None and v == v))
+        storage = Storage(Family.LABEL, str(kind), declared=True, levels=declared, ordered=kind.ordered)
+        return Cells(storage, array.cast(kind.value_type))
+    if pt.is_float16(kind):
+        array = pa.array(array.to_numpy(zero_copy_only=False).astype(np.float64), from_pandas=True)
+    if _is_string_view(kind):
+        array = array.cast(pa.large_string())
+    return Cells(_storage_of_arrow_type(kind), array)
+
+
+def cells_of_pandas(series: Any, name: object = "") -> Cells:
+    """View a pandas Series."""
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        levels = tuple(dtype.categories.tolist())
+        codes = series.cat.codes.to_numpy()
+        storage = Storage(
+            Family.LABEL, "category", declared=True, levels=levels, closed=True, ordered=bool(dtype.ordered)
+        )
+        return Cells(storage, pa.array(codes, mask=codes < 0), levels)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        utc = series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()
+        cells = cells_of_numpy(utc)
+        storage = Storage(
+            Family.DATETIME,
+            str(dtype),
+            low=cells.storage.low,
+            high=cells.storage.high,
+            resolution=cells.storage.resolution,
+            timezone=_zone_name(dtype.tz),
+        )
+        return Cells(storage, cells.array)
+    if isinstance(dtype, pd.SparseDtype) or isinstance(dtype, np.dtype):
+        return cells_of_numpy(np.asarray(series), name)
+    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype):
+        return _opaque(str(dtype), series.isna().to_numpy())
+    return cells_of_arrow(pa.array(series.array, from_pandas=True))
+
+
+def cells_of_polars(series: Any) -> Cells:
+    """View a polars Series."""
+    dtype = series.dtype
+    name = str(dtype)
+    base = type(dtype).__name__
+    if base == "Enum":
+        levels = tuple(dtype.categories.to_list())
+        storage = Storage(Family.LABEL, name, declared=True, levels=levels, closed=True, ordered=True)
+        return Cells(storage, series.to_physical().to_arrow(), levels)
+    if base == "Categorical":
+        # As text: the codes are shared with other columns, so the dictionary says nothing about this one.
+        array = cells_of_arrow(series.cast(_polars_type(series, "String")).to_arrow()).array
+        return Cells(Storage(Family.LABEL, name, declared=True), array)
+    if base in ("Int128", "UInt128"):  # Arrow has no such type
+        array = series.cast(_polars_type(series, "Float64")).to_arrow()
+        return Cells(Storage(Family.NUMBER, name, whole=True, resolution=1.0), array)
+    if base in ("Object", "List", "Array", "Struct", "Binary", "Unknown"):
+        return _opaque(name, series.is_null().to_numpy())
+    return cells_of_arrow(series.to_arrow())
+
+
+def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
+    """View a 1-D numpy array."""
+    kind = values.dtype.kind
+    if kind == "c":
+        raise InputError(
+            f"Complex data not supported: column {name!r} holds complex numbers. "
+            "Put the real and the imaginary part into two columns."
+        )
+    if kind == "O":
+        return _cells_of_objects(values, name)
+    if kind in "SV":
+        return _opaque(str(values.dtype), np.zeros(len(values), dtype=bool))
+    if kind in "UT":
+        return _cells_of_objects(values.astype(object), name)
+    if kind == "f" and values.dtype.itemsize not in (4, 8):
+        storage = _float_storage(values.dtype)
+        return Cells(storage, pa.array(values.astype(np.float64), from_pandas=True))
+    if kind in "mM" and np.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
+        values = values.astype(
+            f"{kind}8[s]"
+        )  # numpy's hours, days, months: Arrow has seconds at the coarsest
+    return cells_of_arrow(pa.array(values, from_pandas=True))
+
+
+def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
+    """View an array of Python objects, all of one sort."""
+    holes = pd.isna(values)
+    sort = infer_dtype(values, skipna=True)
+    if holes.all():
+        return Cells(Storage(Family.NOTHING, "object"), pa.nulls(len(values)))
+    if sort == "string":
+        codes, levels = pd.factorize(values)
+        return Cells(Storage(Family.LABEL, "object"), pa.array(codes, mask=codes < 0), tuple(levels.tolist()))
+    if sort in ("integer", "floating", "mixed-integer-float"):
+        numbers = np.full(len(values), np.nan)
+        numbers[~holes] = values[~holes].astype(np.float64)
+        whole = sort == "integer"
+        high = LONGEST if whole else math.inf
+        storage = Storage(Family.NUMBER, "object", whole, -high, high, 1.0 if whole else None)
+        return Cells(storage, pa.array(numbers, from_pandas=True))
+    if sort in ("boolean", "decimal", "date", "datetime", "datetime64", "timedelta", "timedelta64", "time"):
+        if sort == "date" and any(isinstance(value, datetime) for value in values[~holes]):
+            raise _mixed(values[~holes], name)
+        try:
+            return cells_of_arrow(pa.array(values, from_pandas=True))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            raise _mixed(values[~holes], name) from None
+    if sort in ("bytes", "interval", "period"):
+        return _opaque("object", holes)
+    raise _mixed(values[~holes], name)
+
+
+def _mixed(observed: npt.NDArray[Any], name: object) -> InputError:
+    """The error for a column whose cells are not all of one sort."""
+    examples = {type(value): value for value in reversed(observed.tolist())}
+    shown = ", ".join(f"{value!r} ({sort.__name__})" for sort, value in sorted(examples.items(), key=str))
+    known = (str, bytes, Real, bool, np.generic, Decimal, date, time, timedelta)
+    strangers = [sort for sort in examples if not issubclass(sort, known)]
+    if complex in examples or np.complex128 in examples:
+        return InputError(f"Complex data not supported: column {name!r} holds {shown}.")
+    if strangers:
+        return InputTypeError(
+            "Each cell handed over as an argument must be a string or a real number, a boolean, a date or "
+            f"missing; column {name!r} holds {shown}. Convert or leave out that column."
+        )
+    return InputError(
+        f"The cells of a column must be of one type; column {name!r} mixes {shown}. "
+        "Convert it to one type, for example with astype(str) or pandas.to_numeric(errors='coerce')."
+    )
+
+
+def _opaque(dtype: str, holes: Booleans) -> Cells:
+    """A column of which only the holes matter."""
+    return Cells(Storage(Family.OTHER, dtype), pa.array(np.zeros(len(holes), dtype=bool), mask=holes))
+
+
+def _float_storage(dtype: np.dtype[Any]) -> Storage:
+    limit = np.finfo(dtype)
+    narrow = str(dtype) if dtype.itemsize < 8 else None
+    low, high = (float(limit.min), float(limit.max)) if narrow else (-math.inf, math.inf)
+    return Storage(Family.NUMBER, str(dtype), low=low, high=high, precision=narrow)
+
+
+def _storage_of_arrow_type(kind: Any) -> Storage:
+    name = str(kind)
+    if pt.is_boolean(kind):
+        return Storage(Family.BOOLEAN, name)
+    if pt.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        return Storage(Family.NUMBER, name, True, float(limits.min), float(limits.max), 1.0)
+    if pt.is_floating(kind):
+        return _float_storage(np.dtype(kind.to_pandas_dtype()))
+    if pt.is_decimal(kind):
+        limit = 10.0 ** (kind.precision - kind.scale)
+        step = 10.0**-kind.scale
+        return Storage(
+            Family.NUMBER, name, kind.scale <= 0, step - limit, limit - step, step, decimals=kind.scale
+        )
+    if pt.is_string(kind) or pt.is_large_string(kind) or _is_string_view(kind):
+        return Storage(Family.LABEL, name)
+    if pt.is_date(kind):
+        return Storage(Family.DATETIME, name, resolution=DAY)
+    if pt.is_timestamp(kind) or pt.is_duration(kind):
+        family = Family.DATETIME if pt.is_timestamp(kind) else Family.DURATION
+        high = LONGEST / 1000 if kind.unit == "ns" else LONGEST
+        zone = kind.tz if pt.is_timestamp(kind) else None
+        return Storage(family, name, low=-high, high=high, resolution=_step(kind.unit), timezone=zone)
+    if pt.is_time(kind):
+        step = _step(kind.unit)
+        return Storage(Family.TIME, name, low=0.0, high=DAY - step, resolution=step)
+    if pt.is_null(kind):
+        return Storage(Family.NOTHING, name)
+    return Storage(Family.OTHER, name)
+
+
+def _step(unit: str) -> float:
+    """Microseconds in an Arrow time unit; nanoseconds are handled to the microsecond."""
+    return {"s": SECOND, "ms": 1000.0, "us": 1.0, "ns": 1.0}[unit]
+
+
+def _is_string_view(kind: Any) -> bool:
+    return hasattr(pt, "is_string_view") and bool(pt.is_string_view(kind))  # pyarrow >= 16
+
+
+def _is_label_type(kind: Any) -> bool:
+    return _storage_of_arrow_type(kind).family not in (Family.OTHER, Family.NOTHING)
+
+
+def _polars_type(series: Any, name: str) -> Any:
+    """A polars dtype by name, without importing polars before the user has."""
+    import polars
+
+    return getattr(polars, name)
+
+
+def _zone_name(zone: Any) -> str:
+    """A name that pandas reads back; UTC for exotic zones, which then count their days in UTC."""
+    try:
+        pd.Timestamp(0, tz=str(zone))
+    except Exception:  # noqa: BLE001  - each time-zone library has its own error
+        return "UTC"
+    return str(zone)

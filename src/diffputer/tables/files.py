@@ -1,0 +1,372 @@
+"""Table files: read one, and write its completed form with every observed cell as it was.
+
+Delimited text is read as text first. The typed table goes to the imputer; the text stays, so that observed
+cells are written back with the very text they had, and filled cells in the manner of their column. Parquet
+and Arrow files are pyarrow tables from end to end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from diffputer.errors import DataWarning, InputError
+from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
+from diffputer.tables.storage import Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.textcolumns import TextColumn, describe_column, stray_marker
+
+DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+
+Table: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """Kind of a table file, whether it is gzipped, and the style of its text."""
+
+    kind: Kind
+    gzipped: bool = False
+    style: CsvStyle = field(default_factory=CsvStyle)
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table as it was read.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame or pyarrow.Table
+        The typed table for the imputer: pandas for delimited text, pyarrow for Parquet and Arrow.
+    format : FileFormat
+        How it was stored.
+    text : pandas.DataFrame or None
+        The cells as text, for delimited text.
+    columns : tuple of TextColumn
+        What the text of each column stands for; empty without text.
+    """
+
+    frame: Table
+    format: FileFormat
+    text: Any = None
+    columns: tuple[TextColumn, ...] = ()
+
+
+def read_table_file(
+    path: PathLike,
+    *,
+    missing: Sequence[str] = (),
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
+    format: Kind | None = None,
+) -> TableFile:
+    """Read a CSV, TSV, Parquet or Arrow file.
+
+    Parameters
+    ----------
+    path : str or path
+        The suffix tells the format; ``-`` is standard input, CSV unless ``format`` says otherwise.
+    missing : sequence of str
+        Words that mark a missing cell in text, besides those of ``DEFAULT_MARKERS``.
+    delimiter, encoding, decimal : str, optional
+        Of text; by default found out: comma, semicolon, tab or bar; UTF-8 or as the byte order mark says;
+        point, or comma where semicolons part the cells and all numbers of the column have it.
+    format : {"csv", "tsv", "parquet", "arrow"}, optional
+        Instead of the suffix.
+
+    Returns
+    -------
+    TableFile
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "people.csv")
+    >>> _ = path.write_text("id,age,smoker\\n007,31,no\\n008,NA,yes\\n009,44,\\n")
+    >>> table = read_table_file(path)
+    >>> [column.kind for column in table.columns]
+    ['text', 'integer', 'boolean']
+    >>> completed = table.frame.fillna({"age": 40, "smoker": True})
+    >>> write_table_file(path, table, completed)
+    >>> print(path.read_text(), end="")
+    id,age,smoker
+    007,31,no
+    008,40,yes
+    009,44,yes
+    >>> folder.cleanup()
+    """
+    kind, gzipped = file_kind(path, format)
+    data = read_bytes(path)
+    name = "standard input" if str(path) == "-" else repr(str(path))
+    if kind not in ("csv", "tsv"):
+        return TableFile(_read_arrow(data, kind, name), FileFormat(kind))
+    if kind == "tsv":
+        delimiter = delimiter or "\t"
+    header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
+    file_format = FileFormat(kind, gzipped, style)
+    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, name)
+
+
+def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
+    """The cells of a completed table as text.
+
+    Observed cells have the text that was read, filled cells that of their value in the manner of the column,
+    and cells that are still missing the text (often a marker) that was read.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "t.csv")
+    ...     _ = path.write_text("x\\n1.50\\n\\n2.0\\n")
+    ...     table = read_table_file(path)
+    >>> completed_text(table, table.frame.fillna(1.23456))["x"].tolist()
+    ['1.50', '1.23', '2.0']
+    """
+    if table.text is None:  # not from a text file
+        return _text_of_arrow(_as_arrow(completed))
+    _check_same_cells(table, completed)
+    filled = table.frame.isna().to_numpy() & completed.notna().to_numpy()
+    text = {}
+    for j, (name, column) in enumerate(zip(table.frame.columns, table.columns, strict=True)):
+        cells = table.text[name].tolist()
+        rows = np.flatnonzero(filled[:, j])
+        for row, value in zip(rows, completed[name].iloc[rows], strict=True):
+            cells[row] = column.spell(value)
+        text[name] = pd.Series(cells, dtype=object)
+    return pd.DataFrame(text)
+
+
+def write_table_file(
+    path: PathLike, table: TableFile, completed: Table, *, format: Kind | None = None
+) -> None:
+    """Write a completed table, all or nothing.
+
+    The work goes to a temporary file beside ``path`` that takes its place at the end; ``path`` may be the
+    file that was read.
+
+    Parameters
+    ----------
+    path : str or path
+        The suffix tells the format, which may differ from that of the input; ``-`` is standard output, text
+        unless ``format`` says otherwise. Text keeps the delimiter, encoding and line ends of the input.
+    table : TableFile
+        The table as it was read.
+    completed : pandas.DataFrame or pyarrow.Table
+        ``table.frame`` with its holes filled.
+    format : {"csv", "tsv", "parquet", "arrow"}, optional
+        Instead of the suffix.
+
+    Examples
+    --------
+    See `read_table_file`.
+    """
+    _check_same_cells(table, completed)
+    target = _target_format(path, table, format)
+    if target.kind in ("csv", "tsv"):
+        write_bytes(path, _text_bytes(completed_text(table, completed), target))
+    else:
+        write_bytes(path, _arrow_bytes(_with_metadata(_as_arrow(completed), table.frame), target.kind))
+
+
+def write_long(
+    path: PathLike, table: TableFile, completed: Sequence[Table], *, format: Kind | None = None
+) -> None:
+    """Write several completed tables below each other, with columns ``.imp`` (1..m) and ``.id`` (1..n) first.
+
+    Parameters
+    ----------
+    path, table, format
+        As in `write_table_file`.
+    completed : sequence of tables
+        The m completed tables.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "t.csv")
+    ...     _ = path.write_text("x\\n1\\nNA\\n")
+    ...     table = read_table_file(path)
+    ...     write_long(path, table, [table.frame.fillna(5), table.frame.fillna(6)])
+    ...     print(path.read_text(), end="")
+    .imp,.id,x
+    1,1,1
+    1,2,5
+    2,1,1
+    2,2,6
+    """
+    names = _names(table.frame)
+    for reserved in (".imp", ".id"):
+        if reserved in names:
+            raise InputError(
+                f"The long format adds a column {reserved!r}, but the table has one already. Rename it."
+            )
+    for one in completed:
+        _check_same_cells(table, one)
+    m, n = len(completed), len(table.frame)
+    keys = {".imp": np.repeat(np.arange(1, m + 1), n), ".id": np.tile(np.arange(1, n + 1), m)}
+    target = _target_format(path, table, format)
+    if target.kind in ("csv", "tsv"):
+        body = pd.concat([completed_text(table, one) for one in completed], ignore_index=True)
+        text = pd.DataFrame({**{key: list(map(str, column)) for key, column in keys.items()}, **body})
+        quoted = target.style.quoted_columns
+        style = replace(target.style, quoted_columns=(False, False, *quoted) if quoted else ())
+        write_bytes(path, _text_bytes(text, replace(target, style=style)))
+    else:
+        arrow = pa.concat_tables([_as_arrow(one) for one in completed]).replace_schema_metadata(None)
+        for position, (key, column) in enumerate(keys.items()):
+            arrow = arrow.add_column(position, key, pa.array(column, pa.int64()))
+        write_bytes(path, _arrow_bytes(arrow, target.kind))
+
+
+def _typed(
+    header: list[str],
+    cells: list[list[str]],
+    file_format: FileFormat,
+    markers: Sequence[str],
+    decimal: str | None,
+    name: str,
+) -> TableFile:
+    """Give every column of text its kind and its values."""
+    if decimal not in (None, ".", ","):
+        raise InputError(f"A decimal mark must be '.' or ',', but it is {decimal!r}.")
+    if decimal is None:
+        decimal_marks = (".", ",") if file_format.style.delimiter == ";" else (".",)
+    else:
+        decimal_marks = (decimal,)
+    if describe_column(header).kind in ("integer", "number"):
+        warnings.warn(
+            f"The first line of a file must hold the column names, but in {name} it holds numbers "
+            f"({', '.join(header[:3])}, ...). If these are data, put a line with names above them.",
+            DataWarning,
+            stacklevel=3,
+        )
+    gone = {marker.strip() for marker in markers}
+    columns, frame = [], {}
+    for column_name, texts in zip(header, cells, strict=True):
+        missing = [text.strip() in gone for text in texts]
+        observed = [text for text, absent in zip(texts, missing, strict=True) if not absent]
+        column = describe_column(observed, decimal_marks)
+        if column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
+            warnings.warn(
+                f"Column {column_name!r} is read as text: all its cells are numbers but those that hold "
+                f"{word!r}. If that marks a missing cell, say so with --missing {word!r}.",
+                DataWarning,
+                stacklevel=3,
+            )
+        columns.append(column)
+        frame[column_name] = column.values(texts, missing)
+    text = pd.DataFrame(dict(zip(header, cells, strict=True)), dtype=object)
+    return TableFile(pd.DataFrame(frame), file_format, text, tuple(columns))
+
+
+def _target_format(path: PathLike, table: TableFile, format: Kind | None) -> FileFormat:
+    """Format to write: the one of the path, in the style of the text that was read."""
+    kind, gzipped = file_kind(path, format)
+    source = table.format
+    if str(path) == "-" and format is None and table.text is not None:
+        return replace(source, gzipped=False)
+    style = source.style
+    if kind == "tsv":
+        style = replace(style, delimiter="\t")
+    elif source.kind == "tsv":
+        style = replace(style, delimiter=",")
+    return FileFormat(kind, gzipped, style)
+
+
+def _text_bytes(text: pd.DataFrame, target: FileFormat) -> bytes:
+    data = render_csv(list(text.columns), [text[name].tolist() for name in text.columns], target.style)
+    return gzip.compress(data, mtime=0) if target.gzipped else data
+
+
+def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
+    """A Parquet file, or an Arrow file or stream."""
+    try:
+        if kind == "parquet":
+            table = pq.ParquetFile(pa.BufferReader(data)).read()
+        elif data.startswith(b"ARROW1"):
+            table = pa.ipc.open_file(data).read_all()
+        else:
+            table = pa.ipc.open_stream(data).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"The file must be a whole {kind.capitalize()} file, but {name} is not ({error}). "
+            "Check it, or say what it is with --format."
+        ) from error
+    twice = [column for column in set(table.column_names) if table.column_names.count(column) > 1]
+    if twice:
+        raise InputError(f"Column names must differ, but {name} has {twice[0]!r} more than once. Rename one.")
+    if table.num_rows == 0 or table.num_columns == 0:
+        raise InputError(
+            f"A table needs rows and columns, but {name} has {table.num_rows} rows and "
+            f"{table.num_columns} columns."
+        )
+    return table
+
+
+def _arrow_bytes(table: pa.Table, kind: Kind) -> bytes:
+    sink = pa.BufferOutputStream()
+    if kind == "parquet":
+        pq.write_table(table, sink, compression="zstd")
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _as_arrow(table: Table) -> pa.Table:
+    return table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
+
+
+def _with_metadata(completed: pa.Table, source: Table) -> pa.Table:
+    """The completed table with the metadata that the source had, of the table and of its fields."""
+    if not isinstance(source, pa.Table):
+        return completed
+    fields = [
+        field.with_metadata(source.schema.field(field.name).metadata)
+        for field in (completed.schema.field(i) for i in range(completed.num_columns))
+    ]
+    return pa.Table.from_arrays(completed.columns, schema=pa.schema(fields, source.schema.metadata))
+
+
+def _text_of_arrow(table: pa.Table) -> pd.DataFrame:
+    """Arrow's own text of every cell; nothing for a missing one."""
+    text = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            if pa.types.is_floating(column.type):
+                column = pc.if_else(pc.is_nan(column), None, column)
+            text[name] = pd.Series(column.cast(pa.string()).fill_null("").to_pylist(), dtype=object)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"Cells of a text file must be plain values, but column {name!r} holds {column.type}. "
+                "Write to .parquet or .arrow instead."
+            ) from error
+    return pd.DataFrame(text)
+
+
+def _check_same_cells(table: TableFile, completed: Table) -> None:
+    expected = (_names(table.frame), len(table.frame))
+    if (_names(completed), len(completed)) != expected:
+        raise InputError(
+            f"The completed table must have the columns and rows of the file ({len(expected[0])} and "
+            f"{expected[1]}, in this order), but it has {len(_names(completed))} and {len(completed)}."
+        )
+
+
+def _names(table: Table) -> list[str]:
+    return table.column_names if isinstance(table, pa.Table) else list(table.columns)

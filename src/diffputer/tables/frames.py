@@ -1,0 +1,242 @@
+"""Tables in, tables out: pandas, polars, pyarrow and numpy behind one small view.
+
+:func:`read_table` looks at a table without changing it; :meth:`Table.with_filled` gives a new table of the
+same container with the holes filled and everything else as it was: dtypes, column order, index, category
+levels, attributes and every observed cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import narwhals.dependencies as native
+import numpy as np
+import pandas as pd
+
+from diffputer.errors import InputError
+from diffputer.tables.cells import (
+    Booleans,
+    Cells,
+    Family,
+    cells_of_arrow,
+    cells_of_numpy,
+    cells_of_pandas,
+    cells_of_polars,
+)
+from diffputer.tables.filling import Values, fill_arrow, fill_numpy, fill_pandas, fill_polars, fits
+
+Container = Literal["pandas", "polars", "pyarrow", "numpy"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that :func:`read_table` has looked at.
+
+    Attributes
+    ----------
+    native
+        The object itself, never changed.
+    container
+        Which library it belongs to.
+    names
+        The original column labels; positions for arrays.
+    missing
+        Where cells are missing, [n_rows, n_columns].
+    cells
+        The columns, to be read.
+    """
+
+    native: Any
+    container: Container
+    names: tuple[Hashable, ...]
+    missing: Booleans
+    cells: tuple[Cells, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows the table has."""
+        return int(self.missing.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        """How many columns the table has."""
+        return len(self.names)
+
+    def with_filled(self, filled: Mapping[int, Values]) -> Any:
+        """Return a copy of the table with holes filled.
+
+        Parameters
+        ----------
+        filled
+            Column position -> values for the missing cells of that column, in row order. Dates are
+            ``datetime64`` (UTC where the column has a time zone). Columns that are left out keep their holes.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame, pyarrow.Table or numpy.ndarray
+            The same container as ``native``.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> table = read_table(pd.DataFrame({"n": pd.array([1, None, 3], dtype="Int8")}))
+        >>> table.with_filled({0: np.array([2])})
+           n
+        0  1
+        1  2
+        2  3
+        """
+        filled = {column: values for column, values in filled.items() if self.missing[:, column].any()}
+        for column, values in filled.items():
+            self._check(column, values)
+        if self.container == "pandas":
+            frame = self.native.copy()
+            for column, values in filled.items():
+                series = self.native.iloc[:, column]
+                storage = self.cells[column].storage
+                frame.isetitem(column, fill_pandas(series, self.missing[:, column], values, storage))
+            return frame
+        if self.container == "polars":
+            return self.native.with_columns(
+                [
+                    fill_polars(
+                        self.native.to_series(column),
+                        self.missing[:, column],
+                        values,
+                        self.cells[column].storage,
+                    )
+                    for column, values in filled.items()
+                ]
+            )
+        if self.container == "pyarrow":
+            arrow = self.native
+            for column, values in filled.items():
+                storage = self.cells[column].storage
+                new = fill_arrow(arrow.column(column), self.missing[:, column], values, storage)
+                arrow = arrow.set_column(column, arrow.field(column).with_type(new.type), new)
+            return arrow
+        array = self.native.copy()
+        for column, values in filled.items():
+            array[:, column] = fill_numpy(self.native[:, column], self.missing[:, column], values)
+        return array
+
+    def _check(self, column: int, values: Values) -> None:
+        """Refuse values that the column cannot hold, unless it holds nothing yet and may change its dtype."""
+        holes = self.missing[:, column]
+        if len(values) != holes.sum():
+            raise InputError(
+                f"Each missing cell needs one value; column {self.names[column]!r} has {holes.sum()} missing "
+                f"cells and was given {len(values)} values."
+            )
+        storage = self.cells[column].storage
+        if not fits(storage, values) and (not holes.all() or self.container == "numpy"):
+            example = values[:1].tolist()
+            raise InputError(
+                f"Filled values must suit their column; column {self.names[column]!r} holds {storage.family} "
+                f"(dtype {storage.dtype}) and was given {example}. Convert the column to that type first."
+            )
+
+
+def read_table(x: Any) -> Table:
+    """Look at a table: its columns and its holes.
+
+    Missing are NaN, None, ``pandas.NA``, NaT and null, in every container.
+
+    Parameters
+    ----------
+    x
+        A pandas or polars DataFrame, a pyarrow Table, a 2-D numpy array (numbers or objects), or what
+        ``numpy.asarray`` makes one of.
+
+    Returns
+    -------
+    Table
+        The view; ``x`` is not changed.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = read_table(pd.DataFrame({"a": [1.0, None], "b": ["x", "y"]}))
+    >>> table.names, table.n_rows, table.container
+    (('a', 'b'), 2, 'pandas')
+    >>> table.missing.tolist()
+    [[False, False], [True, False]]
+    """
+    if native.is_polars_lazyframe(x):
+        raise InputError("A table must be in memory; this is a polars LazyFrame. Call .collect() first.")
+    if native.is_pandas_series(x) or native.is_polars_series(x):
+        raise InputError("A table must have columns; this is a single Series. Call .to_frame() first.")
+    if native.is_pandas_dataframe(x):
+        names, container = tuple(x.columns.tolist()), "pandas"
+    elif native.is_polars_dataframe(x):
+        names, container = tuple(x.columns), "polars"
+    elif native.is_pyarrow_table(x):
+        names, container = tuple(x.column_names), "pyarrow"
+    else:
+        x = _as_array(x)
+        names, container = tuple(range(x.shape[1])), "numpy"
+    _check_labels(names, len(x))
+    cells = tuple(_cells(x, container, column, name) for column, name in enumerate(names))
+    missing = np.empty((len(x), len(names)), dtype=bool, order="F")
+    for column, view in enumerate(cells):
+        missing[:, column] = view.missing()
+        _check_finite(view, names[column])
+    return Table(x, container, names, missing, cells)
+
+
+def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
+    if container == "pandas":
+        return cells_of_pandas(x.iloc[:, column], name)
+    if container == "polars":
+        return cells_of_polars(x.to_series(column))
+    if container == "pyarrow":
+        return cells_of_arrow(x.column(column))
+    return cells_of_numpy(x[:, column], name)
+
+
+def _as_array(x: Any) -> Values:
+    """Anything that is not a data frame, as a 2-D array."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise InputError("Masked arrays are not read; this is one. Call .filled(numpy.nan) first.")
+    if isinstance(x, dict | str | bytes) or x is None:
+        raise InputError(
+            "A table must be a pandas or polars DataFrame, a pyarrow Table or a 2-D numpy array; "
+            f"this is a {type(x).__name__}. Convert it, for example with pandas.DataFrame(...)."
+        )
+    try:
+        array = np.asarray(x)
+        if array.dtype.kind in "US" and not isinstance(x, np.ndarray):
+            array = np.asarray(x, dtype=object)  # else numpy turns the numbers of a list into text
+    except ValueError as error:
+        raise InputError(f"The rows of a table must be equally long; numpy says: {error}.") from error
+    if array.ndim != 2:
+        raise InputError(
+            f"Expected a 2-D table, rows by columns; got {array.ndim}-D data of shape {array.shape} "
+            f"({type(x).__name__}). Reshape your data, for one column with x.reshape(-1, 1)."
+        )
+    return array
+
+
+def _check_labels(names: tuple[Hashable, ...], n_rows: int) -> None:
+    if not names:
+        raise InputError(
+            f"A table must have columns; this one has 0 feature(s) (shape=({n_rows}, 0)) while a minimum of "
+            "1 is required. Hand over a table with at least one column."
+        )
+    repeated = pd.Index(list(names), tupleize_cols=False)
+    if not repeated.is_unique:
+        shown = ", ".join(map(repr, dict.fromkeys(repeated[repeated.duplicated()])))
+        raise InputError(f"Column names must be unique; repeated: {shown}. Rename or drop those columns.")
+
+
+def _check_finite(cells: Cells, name: Hashable) -> None:
+    if cells.storage.family != Family.NUMBER or cells.storage.whole:
+        return
+    count = int(np.isinf(cells.numbers()).sum())
+    if count:
+        raise InputError(
+            f"Values must be finite; column {name!r} holds inf in {count} row{'s' * (count > 1)}; "
+            "replace infinite values by numbers, or by NaN if they mean missing."
+        )

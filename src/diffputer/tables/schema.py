@@ -1,0 +1,309 @@
+"""What each column of a table holds, and what may be written into its holes.
+
+A :class:`Schema` is found by :func:`diffputer.tables.kinds.describe`, printed for the user, edited by
+:meth:`Schema.replace` and handed back. Kinds say how a column is modelled; a status says whether it is:
+
+``modelled``
+    its holes are filled by the model;
+``constant``
+    one observed value only: its holes get that value;
+``empty``
+    nothing was observed: numbers get 0, booleans False, text (and untyped ``object`` columns)
+    ``"missing"``, categories their first declared level; dates, durations, times, categories without
+    levels and columns of the null type stay missing, since nothing plausible can be written there;
+``passed through``
+    free text, identifiers and types that cannot be modelled: returned as they are, holes included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from diffputer.errors import InputError
+
+
+class Kind(StrEnum):
+    """How a column is modelled."""
+
+    CONTINUOUS = "continuous"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    CATEGORICAL = "categorical"
+    DATETIME = "datetime"
+    DURATION = "duration"
+    TIME = "time"
+    TEXT = "text"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether one encoded number stands for a value, so that bounds and a resolution make sense."""
+        return self not in (Kind.BOOLEAN, Kind.CATEGORICAL, Kind.TEXT)
+
+
+class Status(StrEnum):
+    """Whether a column is modelled, and if not, why."""
+
+    MODELLED = "modelled"
+    CONSTANT = "constant"
+    EMPTY = "empty"
+    PASSED_THROUGH = "passed through"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a :class:`Schema`.
+
+    Attributes
+    ----------
+    name
+        The label of the column in the user's table; a position for arrays.
+    kind, status
+        How it is modelled, and whether it is.
+    levels
+        The categories that may be filled in (categorical columns only).
+    ordered
+        Whether the table declares an order of the levels; they are modelled as unordered all the same.
+    other_levels
+        How many rarer levels were observed but are unknown to the model.
+    lower, upper
+        Filled values lie between them, both included; ``-inf`` and ``inf`` leave an end open. Numbers for
+        numeric columns, ``datetime``, ``timedelta`` and ``time`` for the others. None, in a schema that is
+        handed to ``fit``, means: the observed range.
+    resolution
+        Filled values are multiples of it; None for real numbers. A ``timedelta`` for dates and durations.
+    timezone
+        The time zone of a column of dates, if it has one.
+    fill
+        What goes into the holes of a constant or an empty column; None where they stay missing.
+    n_observed, n_missing
+        Counts of cells when the schema was found.
+    """
+
+    name: Hashable
+    kind: Kind
+    status: Status = Status.MODELLED
+    levels: tuple[Any, ...] = ()
+    ordered: bool = False
+    other_levels: int = 0
+    lower: Any = None
+    upper: Any = None
+    resolution: Any = None
+    timezone: str | None = None
+    fill: Any = None
+    n_observed: int = 0
+    n_missing: int = 0
+
+    def __post_init__(self) -> None:
+        # Users write plain strings, and lists of levels.
+        object.__setattr__(self, "kind", parse_kind(self.kind, self.name))
+        object.__setattr__(self, "status", Status(self.status))
+        object.__setattr__(self, "levels", tuple(self.levels))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; see :meth:`from_dict`."""
+        plain: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "levels":
+                plain["levels"] = [to_plain(level, self.name) for level in value]
+            else:
+                plain[field.name] = to_plain(value, self.name)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Column:
+        """Rebuild a column from :meth:`to_dict`."""
+        values = {key: from_plain(value) for key, value in plain.items() if key != "levels"}
+        return cls(**values, levels=tuple(from_plain(level) for level in plain["levels"]))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns of a table, in order.
+
+    Examples
+    --------
+    >>> schema = Schema((Column("age", Kind.INTEGER, lower=18, upper=90, n_observed=9, n_missing=1),
+    ...                  Column("city", Kind.CATEGORICAL, levels=("Bonn", "Rome"), n_observed=10)))
+    >>> print(schema)
+    name  kind         status    levels or range  missing
+    age   integer      modelled  18 … 90            10.0%
+    city  categorical  modelled  Bonn, Rome          0.0%
+    >>> schema["age"].upper
+    90
+    >>> schema.replace("age", kind="continuous", lower=0)["age"].lower
+    0
+    >>> Schema.from_dict(schema.to_dict()) == schema
+    True
+    """
+
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[Hashable, ...]:
+        """The column labels, in order."""
+        return tuple(column.name for column in self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __getitem__(self, name: Hashable) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise unknown_names([name], self.names)
+
+    def replace(self, name: Hashable, **changes: Any) -> Schema:
+        """Return a copy in which one column differs.
+
+        A new ``kind`` also forgets the levels, bounds and resolution of the old kind, unless they are given.
+
+        Parameters
+        ----------
+        name
+            The column to change.
+        **changes
+            New values of the attributes of :class:`Column`.
+
+        Returns
+        -------
+        Schema
+            The edited copy.
+        """
+        old = self[name]
+        possible = {field.name for field in dataclasses.fields(Column)} - {"name"}
+        if unknown := set(changes) - possible:
+            raise InputError(
+                f"Only attributes of a column can be replaced; {sorted(unknown)} are none. "
+                f"Choose from {sorted(possible)}."
+            )
+        if "kind" in changes and parse_kind(changes["kind"], name) != old.kind:
+            status = Status.PASSED_THROUGH if changes["kind"] == Kind.TEXT else Status.MODELLED
+            forget = {"levels": (), "other_levels": 0, "lower": None, "upper": None, "resolution": None}
+            changes = {**forget, "status": status, "fill": None, **changes}
+        new = dataclasses.replace(old, **changes)
+        return Schema(tuple(new if column is old else column for column in self.columns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; ``Schema.from_dict(schema.to_dict()) == schema``."""
+        return {"columns": [column.to_dict() for column in self.columns]}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Schema:
+        """Rebuild a schema from :meth:`to_dict`."""
+        return cls(tuple(Column.from_dict(column) for column in plain["columns"]))
+
+    def __str__(self) -> str:
+        rows = [("name", "kind", "status", "levels or range", "missing")]
+        for column in self.columns:
+            share = column.n_missing / max(column.n_observed + column.n_missing, 1)
+            rows.append((str(column.name), column.kind, column.status, _contents(column), f"{share:.1%}"))
+        width = [max(len(row[k]) for row in rows) for k in range(5)]
+        return "\n".join(
+            "  ".join(cell.ljust(width[k]) for k, cell in enumerate(row[:4])) + "  " + row[4].rjust(width[4])
+            for row in rows
+        )
+
+
+def parse_kind(kind: Any, name: Hashable) -> Kind:
+    """Turn a user's string into a :class:`Kind`, or say which kinds exist."""
+    try:
+        return Kind(kind)
+    except ValueError:
+        raise InputError(
+            f"A kind must be one of {', '.join(Kind)}; column {name!r} was given {kind!r}. Use one of those."
+        ) from None
+
+
+def unknown_names(names: list[Any], known: tuple[Hashable, ...]) -> InputError:
+    """The error for labels that are not in the table, listing those that are."""
+    shown = ", ".join(repr(name) for name in known[:30]) + (", …" if len(known) > 30 else "")
+    return InputError(
+        f"Columns must be named as in the table; {', '.join(map(repr, names))} "
+        f"{'is' if len(names) == 1 else 'are'} not there. The table has: {shown}."
+    )
+
+
+def _contents(column: Column) -> str:
+    """The levels or the range of a column, in a few words."""
+    if column.status in (Status.CONSTANT, Status.EMPTY):
+        return "stays missing" if column.fill is None else f"always {_short(column.fill)}"
+    if column.kind == Kind.CATEGORICAL:
+        shown = ", ".join(_short(level) for level in column.levels[:3])
+        more = len(column.levels) - 3
+        rare = f" (+ {column.other_levels} rare)" if column.other_levels else ""
+        return shown + (f", … {more} more" if more > 0 else "") + rare
+    if column.kind.is_numeric:
+        return f"{_short(column.lower)} … {_short(column.upper)}"
+    return "False, True" if column.kind == Kind.BOOLEAN else ""
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= 20 else text[:19] + "…"
+
+
+def to_plain(value: Any, name: Hashable) -> Any:
+    """Write one level, bound or label as a JSON value; what JSON lacks becomes ``{type: text}``."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return {"float": str(value)}
+    if value is None or type(value) in (str, bool, int, float):
+        return value
+    # pd.Timestamp is a datetime and pd.Timedelta a timedelta, with nanoseconds: they come first.
+    if isinstance(value, pd.Timestamp):
+        return {"timestamp": value.isoformat()}
+    if isinstance(value, pd.Timedelta):
+        return {"nanoseconds": int(value.as_unit("ns").value)}
+    if isinstance(value, datetime | date | time):
+        return {type(value).__name__: value.isoformat()}
+    if isinstance(value, timedelta):
+        return {"microseconds": value // timedelta(microseconds=1)}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, tuple):
+        return {"tuple": [to_plain(item, name) for item in value]}
+    raise InputError(
+        "To be saved, the levels of a column must be text, numbers, booleans, dates, times or durations; "
+        f"column {name!r} has the level {value!r} of type {type(value).__name__}. "
+        "Convert the column, for example to text, before fitting."
+    )
+
+
+def from_plain(plain: Any) -> Any:
+    """Read a value that :func:`to_plain` has written."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, text),) = plain.items()
+    if kind == "tuple":
+        return tuple(from_plain(item) for item in text)
+    if kind == "microseconds":
+        return timedelta(microseconds=text)
+    if kind == "nanoseconds":
+        return pd.Timedelta(text, unit="ns")
+    readers: dict[str, Any] = {
+        "float": float,
+        "timestamp": pd.Timestamp,
+        "datetime": datetime.fromisoformat,
+        "date": date.fromisoformat,
+        "time": time.fromisoformat,
+        "decimal": Decimal,
+    }
+    return readers[kind](text)

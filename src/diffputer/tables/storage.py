@@ -1,0 +1,144 @@
+"""Paths and bytes: which format a path means, reading it whole, and writing it all or nothing."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from diffputer.errors import InputError
+
+Kind = Literal["csv", "tsv", "parquet", "arrow"]
+PathLike: TypeAlias = str | os.PathLike[str]
+
+_SUFFIXES: dict[str, Kind] = {
+    ".csv": "csv",
+    ".txt": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_GZIP = b"\x1f\x8b"  # how gzipped data begins
+
+
+def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
+    """Format of a file by its suffix (``-``: CSV) or as told, and whether it is gzipped.
+
+    Examples
+    --------
+    >>> file_kind("a.TSV.gz"), file_kind("-"), file_kind("data", "arrow")
+    (('tsv', True), ('csv', False), ('arrow', False))
+    """
+    if format is not None and format not in get_args(Kind):
+        raise InputError(f"A format must be one of {', '.join(get_args(Kind))}, but it is {format!r}.")
+    if str(path) == "-":
+        return format or "csv", False
+    name = Path(path).name.lower()
+    gzipped = name.endswith(".gz")
+    suffix = Path(name.removesuffix(".gz")).suffix
+    kind = format or _SUFFIXES.get(suffix)
+    if kind is None or (gzipped and kind not in ("csv", "tsv")):
+        raise InputError(
+            f"A table file must end in one of {', '.join(_SUFFIXES)} (text also with .gz), but {str(path)!r} "
+            "does not. Rename it, or say what it is with --format."
+        )
+    return kind, gzipped
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """The whole file, or standard input for ``-``, unzipped if it was gzipped."""
+    if str(path) == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        rule = "The input must be a file that can be read, but"
+        try:
+            data = Path(path).read_bytes()
+        except FileNotFoundError as error:
+            raise InputError(f"{rule} there is no {str(path)!r}. Check the path.") from error
+        except IsADirectoryError as error:
+            raise InputError(f"{rule} {str(path)!r} is a folder. Name one file in it.") from error
+        except OSError as error:
+            raise InputError(f"{rule} {str(path)!r} cannot be opened ({error.strerror}).") from error
+    if not data.startswith(_GZIP) and not Path(path).name.lower().endswith(".gz"):
+        return data
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"A gzipped file must be whole, but {str(path)!r} is not ({error}).") from error
+
+
+def write_bytes(path: PathLike, data: bytes) -> None:
+    """Write the file, or to standard output for ``-``: all of it, or nothing and the old file stays.
+
+    The data go to a new file in the same folder, which takes the place of the old one at the end. A device
+    or a pipe is written to directly.
+    """
+    if str(path) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as stream:
+                stream.write(data)
+        else:
+            _replace_file(Path(os.path.realpath(path)), data)  # through a link, not in its place
+    except OSError as error:
+        raise InputError(f"The output {str(path)!r} could not be written ({error.strerror}).") from error
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    except BaseException:  # also Ctrl-C
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def check_writable(path: PathLike, *, format: Kind | None = None) -> None:
+    """Say now, before the work, if a table cannot be written there.
+
+    Examples
+    --------
+    >>> check_writable("-")
+    >>> check_writable("no/such/folder/out.csv")
+    Traceback (most recent call last):
+    ...
+    diffputer.errors.InputError: The output's folder must exist, but 'no/such/folder' does not: create it first.
+    """
+    file_kind(path, format)
+    if str(path) == "-":
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"The output must be a file, but {str(path)!r} is a folder.")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(f"The output must be writable, but {str(path)!r} may not be written to.")
+    if target.exists() and not target.is_file():
+        return  # a device or a pipe
+    folder = target.parent
+    if not folder.is_dir():
+        raise InputError(f"The output's folder must exist, but {str(folder)!r} does not: create it first.")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"The output's folder must be writable, but {str(folder)!r} is not ({error.strerror})."
+        ) from error

@@ -1,0 +1,241 @@
+"""Columns of text and the values they stand for: what kind a column is, and how a new cell of it is spelt."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import pandas as pd
+
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(
+    r"[+-]?((0|[1-9][0-9]*)(\.(?P<decimals>[0-9]*))?|\.(?P<bare>[0-9]+))([eE](?P<exponent>[+-]?[0-9]{1,4}))?"
+    r"|[+-]?(?i:inf|infinity)"
+)
+_INT64 = 2**63
+_MOST_DECIMALS = 15
+
+# Each pair of spellings of true and false that makes a column boolean.
+_BOOLEANS = (("true", "false"), ("yes", "no"))
+
+_DATES = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
+_TIMES = ("", "T%H:%M:%S", " %H:%M:%S", "T%H:%M:%S.%f", " %H:%M:%S.%f", "T%H:%M", " %H:%M")
+_FORMATS = tuple(date + time for date, time in product(_DATES, _TIMES))
+_DIRECTIVES = {
+    "%Y": "[0-9]{4}",
+    "%m": "[0-9]{1,2}",
+    "%d": "[0-9]{1,2}",
+    "%H": "[0-9]{1,2}",
+    "%M": "[0-9]{2}",
+    "%S": "[0-9]{2}",
+    "%f": "[0-9]{1,6}",
+}
+_ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
+
+Kind = Literal["integer", "number", "boolean", "date", "text"]
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """What the text of a column stands for, and how its cells are spelt.
+
+    Attributes
+    ----------
+    kind : {"integer", "number", "boolean", "date", "text"}
+        Kind of value.
+    decimals : int
+        Most decimals among the numbers.
+    exponents : bool
+        Whether any number is too small for that many decimals and is written with an exponent.
+    decimal_mark : str
+        Point or comma.
+    true, false : str
+        Spelling of the two values of a boolean column.
+    date_format : str
+        As in ``strftime``.
+    zone : str
+        The time zone after every time, if there is one.
+    padded : bool
+        Whether days, months and hours below ten carry a leading zero.
+    fraction_digits : int
+        Digits of the fractions of a second.
+    """
+
+    kind: Kind
+    decimals: int = 0
+    exponents: bool = False
+    decimal_mark: str = "."
+    true: str = "true"
+    false: str = "false"
+    date_format: str = ""
+    zone: str = ""
+    padded: bool = True
+    fraction_digits: int = 0
+
+    def values(self, texts: Sequence[str], missing: Sequence[bool]) -> Any:
+        """The column as a typed pandas array, with NA where missing."""
+        cells = [None if gone else text for text, gone in zip(texts, missing, strict=True)]
+        if self.kind == "text":
+            return pd.array(cells, dtype="string")
+        stripped = [None if cell is None else cell.strip() for cell in cells]
+        if self.kind == "integer":
+            return pd.array([None if s is None else int(s) for s in stripped], dtype="Int64")
+        if self.kind == "number":
+            numbers = [None if s is None else float(s.replace(self.decimal_mark, ".")) for s in stripped]
+            return pd.Series(numbers, dtype="float64").array
+        if self.kind == "boolean":
+            true = next(pair[0] for pair in _BOOLEANS if self.true.casefold() in pair)
+            return pd.array([None if s is None else s.casefold() == true for s in stripped], dtype="boolean")
+        times = [None if s is None else s.removesuffix(self.zone) for s in stripped]
+        return pd.to_datetime(pd.Series(times, dtype=object), format=self.date_format).array
+
+    def spell(self, value: Any) -> str:
+        """A value as text of this column.
+
+        Examples
+        --------
+        >>> describe_column(["1.50", "22.3"]).spell(3.14159)
+        '3.14'
+        >>> describe_column(["No", "Yes"]).spell(True)
+        'Yes'
+        >>> describe_column(["31.12.1999"]).spell(pd.Timestamp(2001, 2, 3))
+        '03.02.2001'
+        """
+        if self.kind in ("integer", "number"):
+            return self._spell_number(value)
+        if self.kind == "boolean":
+            return self.true if value else self.false
+        if self.kind == "date":
+            return self._spell_date(pd.Timestamp(value))
+        return str(value)
+
+    def _spell_number(self, value: Any) -> str:
+        if self.kind == "integer" and value == int(value):
+            return str(int(value))
+        if self.kind == "integer":  # asked not to round: the shortest exact text
+            text = repr(float(value))
+        elif self.exponents:
+            text = f"{float(value):.{_MOST_DECIMALS}g}"
+        else:
+            text = f"{float(value):.{self.decimals}f}"
+        if float(text) == 0.0:
+            text = text.removeprefix("-")
+        return text.replace(".", self.decimal_mark)
+
+    def _spell_date(self, stamp: Any) -> str:
+        unit = {"%f": "us", "%S": "s", "%M": "min"}  # round to what the format can say
+        stamp = stamp.round(next((u for mark, u in unit.items() if mark in self.date_format), "D"))
+        fraction = stamp.strftime("%f")[: self.fraction_digits]
+        text: str = stamp.strftime(self.date_format.replace("%f", fraction))
+        return (text if self.padded else re.sub(r"(?<![0-9:])0(?=[0-9][/.:])", "", text)) + self.zone
+
+
+def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> TextColumn:
+    """Find what the observed cells of a column stand for.
+
+    A kind is taken only if every cell fits it; what fits none, such as numbers with leading zeros or dates
+    whose day and month could be exchanged, is text.
+
+    Parameters
+    ----------
+    observed : sequence of str
+        The cells that are not missing.
+    decimal_marks : sequence of str
+        Decimal marks to try, in this order.
+
+    Examples
+    --------
+    >>> [describe_column(c).kind for c in (["1", "-20"], ["1", "2.5"], ["yes", "No"], ["007"], ["2020-02-29"])]
+    ['integer', 'number', 'boolean', 'text', 'date']
+    """
+    counts = Counter(cell.strip() for cell in observed)
+    if not counts:
+        return TextColumn("text")
+    for mark in decimal_marks:
+        if column := _as_numbers(counts, mark):
+            return column
+    return _as_booleans(counts) or _as_dates(counts) or TextColumn("text")
+
+
+def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> str | None:
+    """The one word that keeps a column of numbers from being one: probably a marker of missing cells.
+
+    Examples
+    --------
+    >>> stray_marker(["1", "2", "?", "3", "?"])
+    '?'
+    """
+    words: set[str] = set()
+    numbers = 0
+    for cell in observed:
+        text = cell.strip()
+        if any(_NUMBER.fullmatch(text.replace(mark, ".")) for mark in decimal_marks):
+            numbers += 1
+        else:
+            words.add(text)
+            if len(words) > 1:
+                return None
+    word = words.pop() if words else None
+    looks_numeric = word is not None and re.search("[0-9]", word) is not None
+    return word if 2 * numbers > len(observed) and not looks_numeric else None
+
+
+def _as_numbers(counts: Counter[str], mark: str) -> TextColumn | None:
+    if all(_INTEGER.fullmatch(text) and len(text) < 21 and -_INT64 <= int(text) < _INT64 for text in counts):
+        return TextColumn("integer", decimal_mark=mark)
+    other_mark = "," if mark == "." else "."
+    decimals, exponents = 0, False
+    for text in counts:
+        match = None if other_mark in text else _NUMBER.fullmatch(text.replace(mark, "."))
+        if match is None:
+            return None
+        digits = len(match["decimals"] or match["bare"] or "") - int(match["exponent"] or 0)
+        exponents |= match["exponent"] is not None and digits > _MOST_DECIMALS
+        decimals = max(decimals, digits)
+    return TextColumn("number", min(decimals, _MOST_DECIMALS), exponents, decimal_mark=mark)
+
+
+def _as_booleans(counts: Counter[str]) -> TextColumn | None:
+    for pair in _BOOLEANS:
+        if all(text.casefold() in pair for text in counts):
+            common = [text for text, _ in counts.most_common()]
+            model = common[0]
+            case = str.upper if model.isupper() else str.capitalize if model[0].isupper() else str.lower
+            spelling = [
+                next((text for text in common if text.casefold() == word), case(word)) for word in pair
+            ]
+            return TextColumn("boolean", true=spelling[0], false=spelling[1])
+    return None
+
+
+def _as_dates(counts: Counter[str]) -> TextColumn | None:
+    first = next(iter(counts))
+    match = _ZONE.search(first) if ":" in first else None
+    zone = match.group() if match else ""
+    fits = []
+    for date_format in _FORMATS:
+        pattern = re.compile(_date_pattern(date_format) + re.escape(zone))
+        if pattern.fullmatch(first) and all(map(pattern.fullmatch, counts)):
+            times = pd.Series([text.removesuffix(zone) for text in counts], dtype=object)
+            if pd.to_datetime(times, format=date_format, errors="coerce").notna().all():
+                fits.append(date_format)
+    if len(fits) != 1:  # none, or day and month could be exchanged
+        return None
+    padded = not any(re.search(r"(?<![0-9])[0-9][/.:]", text) for text in counts)
+    fractions = [re.search(r":[0-9]{2}\.([0-9]+)", text) for text in counts]
+    digits = max((len(fraction[1]) for fraction in fractions if fraction), default=0)
+    return TextColumn("date", date_format=fits[0], zone=zone, padded=padded, fraction_digits=digits)
+
+
+def _date_pattern(date_format: str) -> str:
+    """A regular expression for a format; ISO dates must be padded, others need not."""
+    pattern = re.escape(date_format).replace(r"\%", "%")
+    if date_format.startswith("%Y"):
+        pattern = pattern.replace("%m", "[0-9]{2}").replace("%d", "[0-9]{2}").replace("%H", "[0-9]{2}")
+    for directive, digits in _DIRECTIVES.items():
+        pattern = pattern.replace(directive, digits)
+    return pattern
