@@ -44,9 +44,9 @@ class PaperSettings:
     """Rows a training step (authors' code)."""
     max_epochs: int = 10_000
     """Passes over the table in one M-step at most (authors' code)."""
-    max_steps: int = 8_000
+    max_steps: int = 6_000
     """Training steps in one M-step at most, whatever the size of the table."""
-    patience: int = 1_000
+    patience: int = 600
     """Training steps without a better held-out loss before the M-step stops."""
     weight_average: float = 0.999
     """Decay a step of the averaged weights that the E-step uses; 0 uses the last weights (paper)."""
@@ -60,6 +60,8 @@ class PaperSettings:
     # E-step
     n_draws: int = 10
     """[N] Draws averaged into the imputed value (paper; authors' code 20)."""
+    em_draws: int = 4
+    """Draws averaged in the E-steps inside EM, whose result only the next M-step sees (paper: N)."""
     sampling_steps: int = 50
     """[M] Steps of the reverse process (paper)."""
     resampling_rounds: int = 20
@@ -76,6 +78,11 @@ class PaperSettings:
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations a draw: two a pass (Heun), one in the last."""
+        return 2 * (self.sampling_steps - 1) * self.resampling_rounds + 1
+
 
 #: What ``quality="fast"`` changes: about a thousandth of the arithmetic (measured in docs/dev/log.md).
 FAST = {
@@ -86,9 +93,12 @@ FAST = {
     "patience": 300,
     "weight_average": 0.99,
     "em_rounds": 3,
-    "n_draws": 5,
-    "sampling_steps": 20,
-    "resampling_rounds": 5,
+    "n_draws": 10,
+    "em_draws": 3,
+    "sampling_steps": 15,
+    "resampling_rounds": 10,
+    "sigma_max": 3.0,
+    "sigma_min": 0.02,
 }
 
 _CHOICES = {"network_per_round": ("fresh", "warm"), "codes": ("onehot", "binary")}
@@ -108,6 +118,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "noise_log_deviation": (0.0, 20.0, False),
     "sigma_data": (0.0, 1e6, False),
     "n_draws": (1, 1 << 31, True),
+    "em_draws": (1, 1 << 31, True),
     "sampling_steps": (2, 100_000, True),
     "resampling_rounds": (1, 100_000, True),
     "sigma_max": (0.0, 1e6, False),

@@ -59,7 +59,11 @@ class DenoisingMLP(nn.Module):
 
         Shape: x [b, d], embedding [b, h] or [h] -> [b, d].
         """
-        h = self.fc_in(x) + embedding.to(x.dtype)
+        if embedding.ndim == 1:
+            # A single embedding is part of the bias: one pass over memory less.
+            h = F.linear(x, self.fc_in.weight, self.fc_in.bias + embedding.to(x.dtype))
+        else:
+            h = self.fc_in(x) + embedding.to(x.dtype)
         for layer in (self.fc_1, self.fc_2, self.fc_3):
             h = F.silu(layer(h), inplace=not torch.is_grad_enabled())
         result: Tensor = self.fc_out(h)

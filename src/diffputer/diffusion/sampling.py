@@ -13,13 +13,17 @@ the churn are independent Gaussians that add up, so one draw of eps a pass has t
     x_hat = x + t_hat eps                          in observed cells
     x_hat = y + sqrt(t_hat^2 - level(y)^2) eps     in missing cells, y the last x_next at its noise level
 
+The expectation averages N draws in pairs whose noise differs in sign alone. Each draw has the law it had
+before; where the samples depend on the noise almost linearly, the errors of a pair cancel.
+
+NOTE[paper]: the paper averages independent draws; the effect is in docs/dev/deviations.md.
+
 NOTE[paper]: Algorithm 2 prints the merge with m and 1 - m exchanged; Eq. impute-combine is meant. It has
 no re-noising (R = 1); the published tables were made with R = 20.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import time
@@ -30,12 +34,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..runtime.devices import MEMORY_SHARE, free_memory
 from ..runtime.progress import Progress
 from ..runtime.seeding import draw_keys, keyed_normal
 from ..settings import PaperSettings
 from .denoiser import Denoiser, noise_levels
+from .network import DenoisingMLP
 
 #: Rows times draws evaluated together: enough to fill a GPU, small enough for a CPU's cache.
 BLOCK = {"cuda": 16_384, "cpu": 2_048}
@@ -82,13 +88,14 @@ class Sampler:
     def __init__(
         self, denoiser: Denoiser, settings: PaperSettings, dtype: torch.dtype = torch.float32
     ) -> None:
-        self.settings = settings
         self._source = denoiser
         self._dtype = dtype
         self._device = next(denoiser.parameters()).device
         self._width = denoiser.network.fc_in.in_features
-        self._denoiser = copy.deepcopy(denoiser).requires_grad_(False)
-        self._denoiser.network.to(dtype)
+        # Matrix units want widths that are multiples of eight: the copy has zero columns added.
+        self._padding = -self._width % 8 if self._device.type == "cuda" else 0
+        self._network = DenoisingMLP(self._width + self._padding, settings.hidden_width)
+        self._network.to(self._device, dtype).requires_grad_(False)
         self._graph: torch.cuda.CUDAGraph | None = None
         self.use_settings(settings)
 
@@ -114,9 +121,9 @@ class Sampler:
     @torch.no_grad()
     def refresh(self) -> None:
         """Take over the weights that the denoiser has now (after another M-step)."""
-        pairs = zip(self._denoiser.parameters(), self._source.parameters(), strict=True)
+        pairs = zip(self._network.parameters(), self._source.network.parameters(), strict=True)
         for mine, theirs in pairs:
-            mine.copy_(theirs)
+            mine.zero_()[tuple(slice(size) for size in theirs.shape)].copy_(theirs)
         embedding = self._source.network.embedding(self._levels.log() / 4).to(self._dtype)
         if self._embeddings.shape == embedding.shape:
             self._embeddings.copy_(embedding)
@@ -125,20 +132,22 @@ class Sampler:
 
     def _denoise(self, x: Tensor, coefficients: Tensor, evaluation: int, embedding: Tensor) -> Tensor:
         c_skip, c_out, c_in = coefficients[3 + 3 * evaluation : 6 + 3 * evaluation]
-        inner = self._denoiser.network.from_embedding((c_in * x).to(self._dtype), embedding)
+        padded = F.pad((c_in * x).to(self._dtype), (0, self._padding))
+        inner = self._network.from_embedding(padded, embedding)[:, : self._width]
         return c_skip * x + c_out * inner.float()
 
     def _pass(self, state: _Block, last: bool) -> None:
         """Do one pass of the reverse process on the block's y, in place."""
-        c = self._coefficients[state.counter]
+        # index_select, as indexing with a single number would wait for the device to tell it.
+        c = self._coefficients.index_select(0, state.counter)[0]
         spread, t_hat, t_next = c[0], c[1], c[2]
-        index = self._level_index[state.counter]
-        eps = keyed_normal(state.keys, state.counter + 1, self._width)
+        embeddings = self._embeddings.index_select(0, self._level_index.index_select(0, state.counter)[0])
+        eps = state.sign * keyed_normal(state.keys, state.counter + 1, self._width)
         x_hat = torch.where(state.missing, state.y + spread * eps, state.x + t_hat * eps)
-        d = (x_hat - self._denoise(x_hat, c, 0, self._embeddings[index[0]])) / t_hat
+        d = (x_hat - self._denoise(x_hat, c, 0, embeddings[0])) / t_hat
         x_next = x_hat + (t_next - t_hat) * d
         if not last:
-            d_next = (x_next - self._denoise(x_next, c, 1, self._embeddings[index[1]])) / t_next
+            d_next = (x_next - self._denoise(x_next, c, 1, embeddings[1])) / t_next
             x_next = x_hat + (t_next - t_hat) * 0.5 * (d + d_next)
         state.y.copy_(x_next)
         state.counter += 1
@@ -160,7 +169,7 @@ class Sampler:
         if self._device.type == "cuda" and len(self._schedule) > 3 and self._graph is None:
             self._graph = self._capture(state)
         state.counter.zero_()
-        state.y.copy_(keyed_normal(state.keys, 0, self._width) * self.settings.sigma_max)
+        state.y.copy_(state.sign * keyed_normal(state.keys, 0, self._width) * self.settings.sigma_max)
         for i in range(len(self._schedule)):
             last = i == len(self._schedule) - 1
             if self._graph is not None and not last:
@@ -186,20 +195,19 @@ class Sampler:
         rows, draws = self.blocks(n_rows, n_draws)
         return -(-n_rows // rows) * -(-n_draws // draws) * len(self._schedule)
 
-    def seconds_per_pass(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], keys: NDArray[np.int64], passes: int = 4
+    def seconds_per_row_evaluation(
+        self, x: NDArray[np.float32], missing: NDArray[np.bool_], keys: NDArray[np.int64]
     ) -> float:
-        """Measure how long one pass over one block takes."""
-        quick = dataclasses.replace(self.settings, sampling_steps=2, resampling_rounds=passes)
+        """Measure how long one evaluation of the network for one draw of one row takes."""
+        quick = dataclasses.replace(self.settings, sampling_steps=3, resampling_rounds=2)
         probe = Sampler(self._source, quick, self._dtype)
-        rows = self.blocks(len(x), self.settings.n_draws)[0]
-        seconds = []
+        rows = self.blocks(len(x), quick.n_draws)[0]
+        x, missing, keys = x[:rows], missing[:rows], keys[:rows]
         for _ in range(2):  # the first run warms up
             started = time.perf_counter()
-            for _part, _draws in probe.draw(x[:rows], missing[:rows], keys[:rows], self.settings.n_draws):
-                _draws.sum().item()
-            seconds.append(time.perf_counter() - started)
-        return seconds[-1] / (len(probe._schedule) + 1e-9)
+            probe.mean(x, missing, keys, quick.n_draws)
+            seconds = time.perf_counter() - started
+        return seconds / (len(x) * quick.n_draws * quick.evaluations)
 
     def draw(
         self,
@@ -208,8 +216,12 @@ class Sampler:
         keys: NDArray[np.int64],
         n_draws: int,
         progress: Progress | None = None,
+        *,
+        antithetic: bool = False,
     ) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of rows with all their draws, on the device.
+
+        Draws are independent, or, if antithetic, come in pairs of opposite noise.
 
         Shape: x, missing [n, d], keys [n] -> (rows, draws [rows, n_draws, d]).
         """
@@ -233,7 +245,9 @@ class Sampler:
                 numbers = torch.arange(first, first + draws, device=self._device)
                 state.x.copy_(block_x.repeat_interleave(draws, dim=0))
                 state.missing.copy_(block_missing.repeat_interleave(draws, dim=0))
-                state.keys.copy_(draw_keys(block_keys, numbers).reshape(-1))
+                state.keys.copy_(draw_keys(block_keys, numbers // 2 if antithetic else numbers).reshape(-1))
+                if antithetic:
+                    state.sign.copy_((1 - 2 * (numbers % 2)).repeat(rows)[:, None])
                 self._run(state, progress)
                 drawn = state.y.view(rows, draws, d)[:size, : n_draws - first]
                 result[:, first : first + drawn.shape[1]] = drawn / self.settings.sigma_data
@@ -257,7 +271,7 @@ class Sampler:
         rows = np.flatnonzero(missing.any(axis=1))
         holes = missing[rows]
         n_draws = n_draws or self.settings.n_draws
-        for part, draws in self.draw(x[rows], holes, keys[rows], n_draws, progress):
+        for part, draws in self.draw(x[rows], holes, keys[rows], n_draws, progress, antithetic=True):
             mean = draws.mean(dim=1).cpu().numpy()
             completed[rows[part]] = np.where(holes[part], mean, x[rows[part]])
         return completed
@@ -271,6 +285,7 @@ class _Block:
     y: Tensor
     missing: Tensor
     keys: Tensor
+    sign: Tensor
     counter: Tensor
 
     @classmethod
@@ -280,5 +295,6 @@ class _Block:
             y=torch.zeros(size, width, device=device),
             missing=torch.zeros(size, width, dtype=torch.bool, device=device),
             keys=torch.zeros(size, dtype=torch.int64, device=device),
-            counter=torch.zeros((), dtype=torch.int64, device=device),
+            sign=torch.ones(size, 1, device=device),
+            counter=torch.zeros(1, dtype=torch.int64, device=device),
         )

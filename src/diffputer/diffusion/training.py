@@ -50,6 +50,8 @@ class Trainer:
         self._device = device = parameter.device
         self._width = denoiser.network.fc_in.in_features
         self._batch = max(1, min(settings.batch_size, 8 * n_rows))
+        self._steps_per_epoch = -(-n_rows // self._batch)
+        self.max_steps = min(settings.max_steps, settings.max_epochs * self._steps_per_epoch)
         self._x = torch.zeros(n_rows, self._width, device=device)
         self._order = torch.arange(n_rows, device=device)
         self._keys = torch.zeros(self._batch, dtype=torch.int64, device=device)
@@ -139,8 +141,7 @@ class Trainer:
         started = time.perf_counter()
         self._x.copy_(x)
         order_generator = self._reset(seed, fresh)
-        steps_per_epoch = -(-len(self._x) // self._batch)
-        max_steps = min(s.max_steps, s.max_epochs * steps_per_epoch)
+        steps_per_epoch, max_steps = self._steps_per_epoch, self.max_steps
         score = _HeldOutLoss(held_out, s, seed) if held_out is not None and len(held_out) else None
         best, best_step, best_weights = float("inf"), 0, [p.clone() for p in self.averaged.parameters()]
         step = updates = 0

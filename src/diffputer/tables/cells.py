@@ -8,7 +8,7 @@ observed cells never pass through a conversion.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -20,13 +20,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
-from pandas.api.types import infer_dtype
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
 from diffputer.errors import InputError
 
 SECOND = 1_000_000.0  # dates, durations and times of day are counted in microseconds
 DAY = 86_400 * SECOND
-LONGEST = 2.0**63 - 2.0**11  # the largest double that an int64 can hold, less a margin for rounding
+LONGEST = 2.0**63 - 1024  # the largest double that an int64 can hold
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
@@ -193,11 +193,11 @@ def cells_of_pandas(series: Any, name: object = "") -> Cells:
             timezone=_zone_name(dtype.tz),
         )
         return Cells(storage, cells.array)
-    if isinstance(dtype, pd.SparseDtype) or isinstance(dtype, np.dtype):
+    if isinstance(dtype, pd.SparseDtype | np.dtype):
         return cells_of_numpy(np.asarray(series), name)
-    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype):
-        return _opaque(str(dtype), series.isna().to_numpy())
-    return cells_of_arrow(pa.array(series.array, from_pandas=True))
+    if isinstance(dtype, pd.StringDtype | pd.ArrowDtype) or is_numeric_dtype(dtype) or is_bool_dtype(dtype):
+        return cells_of_arrow(pa.array(series.array, from_pandas=True))
+    return _opaque(str(dtype), series.isna().to_numpy())  # periods, intervals, other libraries' dtypes
 
 
 def cells_of_polars(series: Any) -> Cells:
@@ -211,10 +211,10 @@ def cells_of_polars(series: Any) -> Cells:
         return Cells(storage, series.to_physical().to_arrow(), levels)
     if base == "Categorical":
         # As text: the codes are shared with other columns, so the dictionary says nothing about this one.
-        array = cells_of_arrow(series.cast(_polars_type(series, "String")).to_arrow()).array
+        array = cells_of_arrow(series.cast(_polars_type("String")).to_arrow()).array
         return Cells(Storage(Family.LABEL, name, declared=True), array)
     if base in ("Int128", "UInt128"):  # Arrow has no such type
-        array = series.cast(_polars_type(series, "Float64")).to_arrow()
+        array = series.cast(_polars_type("Float64")).to_arrow()
         return Cells(Storage(Family.NUMBER, name, whole=True, resolution=1.0), array)
     if base in ("Object", "List", "Array", "Struct", "Binary", "Unknown"):
         return _opaque(name, series.is_null().to_numpy())
@@ -248,29 +248,61 @@ def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
 def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
     """View an array of Python objects, all of one sort."""
     holes = pd.isna(values)
-    sort = infer_dtype(values, skipna=True)
     if holes.all():
         return Cells(Storage(Family.NOTHING, "object"), pa.nulls(len(values)))
+    observed = values[~holes]
+    sort = infer_dtype(observed, skipna=False)
     if sort == "string":
         codes, levels = pd.factorize(values)
         return Cells(Storage(Family.LABEL, "object"), pa.array(codes, mask=codes < 0), tuple(levels.tolist()))
     if sort in ("integer", "floating", "mixed-integer-float"):
-        numbers = np.full(len(values), np.nan)
-        numbers[~holes] = values[~holes].astype(np.float64)
         whole = sort == "integer"
         high = LONGEST if whole else math.inf
         storage = Storage(Family.NUMBER, "object", whole, -high, high, 1.0 if whole else None)
+        if whole:
+            exact = np.zeros(len(values), dtype=np.int64)
+            try:
+                exact[~holes] = observed.astype(np.int64)
+            except OverflowError:
+                raise InputError(
+                    f"Whole numbers must fit into 64 bits; those of column {name!r} do not. "
+                    "Convert the column, for example with astype(float)."
+                ) from None
+            return Cells(storage, pa.array(exact, mask=holes))
+        numbers = np.full(len(values), np.nan)
+        numbers[~holes] = observed.astype(np.float64)
         return Cells(storage, pa.array(numbers, from_pandas=True))
-    if sort in ("boolean", "decimal", "date", "datetime", "datetime64", "timedelta", "timedelta64", "time"):
-        if sort == "date" and any(isinstance(value, datetime) for value in values[~holes]):
-            raise _mixed(values[~holes], name)
+    if sort in ("datetime64", "timedelta64"):
+        moments = np.full(len(values), "NaT", dtype=f"{sort}[us]")
+        moments[~holes] = observed.astype(moments.dtype)
+        return cells_of_numpy(moments)
+    if sort in ("boolean", "decimal", "date", "datetime", "timedelta", "time"):
+        if sort == "date" and any(isinstance(value, datetime) for value in observed):
+            raise _mixed(observed, name)
+        if sort == "datetime" and len({value.tzinfo is None for value in observed}) > 1:
+            raise InputError(
+                f"The dates of a column must all have a time zone, or none; column {name!r} mixes them. "
+                "Convert it, for example with pandas.to_datetime(utc=True)."
+            )
+        clean = values.copy()
+        clean[holes] = None
+        clean[~holes] = [_without_pandas(value) for value in observed]
         try:
-            return cells_of_arrow(pa.array(values, from_pandas=True))
+            cells = cells_of_arrow(pa.array(clean))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            raise _mixed(values[~holes], name) from None
+            raise _mixed(observed, name) from None
+        # Objects have no dtype whose limits Arrow could know.
+        return replace(cells, storage=replace(cells.storage, dtype="object", low=-math.inf, high=math.inf))
     if sort in ("bytes", "interval", "period"):
         return _opaque("object", holes)
-    raise _mixed(values[~holes], name)
+    raise _mixed(observed, name)
+
+
+def _without_pandas(value: Any) -> Any:
+    """Timestamps and Timedeltas as datetimes and timedeltas: older pyarrow mistakes their unit."""
+    if isinstance(value, pd.Timestamp):
+        return value.to_pydatetime(warn=False)
+    return value.to_pytimedelta() if isinstance(value, pd.Timedelta) else value
 
 
 def _mixed(observed: npt.NDArray[Any], name: object) -> InputError:
@@ -310,7 +342,9 @@ def _storage_of_arrow_type(kind: Any) -> Storage:
         return Storage(Family.BOOLEAN, name)
     if pt.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
-        return Storage(Family.NUMBER, name, True, float(limits.min), float(limits.max), 1.0)
+        # The doubles next to the limits of 64-bit integers lie outside of them.
+        high = float(limits.max) if limits.bits < 64 else math.nextafter(float(limits.max), 0.0)
+        return Storage(Family.NUMBER, name, True, float(limits.min), high, 1.0)
     if pt.is_floating(kind):
         return _float_storage(np.dtype(kind.to_pandas_dtype()))
     if pt.is_decimal(kind):
@@ -326,7 +360,7 @@ def _storage_of_arrow_type(kind: Any) -> Storage:
     if pt.is_timestamp(kind) or pt.is_duration(kind):
         family = Family.DATETIME if pt.is_timestamp(kind) else Family.DURATION
         high = LONGEST / 1000 if kind.unit == "ns" else LONGEST
-        zone = kind.tz if pt.is_timestamp(kind) else None
+        zone = _zone_name(kind.tz) if pt.is_timestamp(kind) and kind.tz else None
         return Storage(family, name, low=-high, high=high, resolution=_step(kind.unit), timezone=zone)
     if pt.is_time(kind):
         step = _step(kind.unit)
@@ -349,8 +383,8 @@ def _is_label_type(kind: Any) -> bool:
     return _storage_of_arrow_type(kind).family not in (Family.OTHER, Family.NOTHING)
 
 
-def _polars_type(series: Any, name: str) -> Any:
-    """A polars dtype by name, without importing polars before the user has."""
+def _polars_type(name: str) -> Any:
+    """A polars dtype by name; polars is optional, and the user who brings a Series has it."""
     import polars
 
     return getattr(polars, name)

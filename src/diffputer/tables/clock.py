@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from diffputer.tables.schema import Kind
 
 MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1)
-_EARLIEST = (datetime.min - _EPOCH) // MICROSECOND
-_LATEST = (datetime.max - _EPOCH) // MICROSECOND
+_MARGIN = timedelta(days=2)  # so that a change of time zone stays inside the calendar
+EARLIEST = (datetime.min + _MARGIN - _EPOCH) // MICROSECOND
+LATEST = (datetime.max - _MARGIN - _EPOCH) // MICROSECOND
 _SHORTEST, _LONGEST = timedelta.min // MICROSECOND, timedelta.max // MICROSECOND
 
 
@@ -84,8 +85,12 @@ def from_number(kind: Kind, number: float, zone: str | None = None) -> Any:
         return float(number)
     whole = round(number)
     if kind == Kind.DATETIME:
-        moment = _EPOCH + timedelta(microseconds=min(max(whole, _EARLIEST), _LATEST))
-        return moment if zone is None else moment.replace(tzinfo=UTC)
+        moment = _EPOCH + timedelta(microseconds=min(max(whole, EARLIEST), LATEST))
+        if zone is None:
+            return moment
+        # With a plain offset: Python calls datetimes of a doubled hour unequal if their zone has a name.
+        offset = pd.Timestamp(moment, tz="UTC").tz_convert(zone).utcoffset()
+        return moment.replace(tzinfo=UTC).astimezone(timezone(offset))
     if kind == Kind.DURATION:
         return timedelta(microseconds=min(max(whole, _SHORTEST), _LONGEST))
     if kind == Kind.TIME:

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 
 from diffputer.errors import DataWarning, InputError
 from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
-from diffputer.tables.storage import Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.textcolumns import TextColumn, describe_column, stray_marker
 
 DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
-Table: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
+Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TableFile:
         What the text of each column stands for; empty without text.
     """
 
-    frame: Table
+    frame: Frame
     format: FileFormat
     text: Any = None
     columns: tuple[TextColumn, ...] = ()
@@ -148,7 +148,7 @@ def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
 
 
 def write_table_file(
-    path: PathLike, table: TableFile, completed: Table, *, format: Kind | None = None
+    path: PathLike, table: TableFile, completed: Frame, *, format: Kind | None = None
 ) -> None:
     """Write a completed table, all or nothing.
 
@@ -180,7 +180,7 @@ def write_table_file(
 
 
 def write_long(
-    path: PathLike, table: TableFile, completed: Sequence[Table], *, format: Kind | None = None
+    path: PathLike, table: TableFile, completed: Sequence[Frame], *, format: Kind | None = None
 ) -> None:
     """Write several completed tables below each other, with columns ``.imp`` (1..m) and ``.id`` (1..n) first.
 
@@ -321,16 +321,16 @@ def _arrow_bytes(table: pa.Table, kind: Kind) -> bytes:
         pq.write_table(table, sink, compression="zstd")
     else:
         with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+            writer.write_table(table.unify_dictionaries())  # the file format allows one for each column
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def _as_arrow(table: Table) -> pa.Table:
+def _as_arrow(table: Frame) -> pa.Table:
     return table if isinstance(table, pa.Table) else pa.Table.from_pandas(table, preserve_index=False)
 
 
-def _with_metadata(completed: pa.Table, source: Table) -> pa.Table:
+def _with_metadata(completed: pa.Table, source: Frame) -> pa.Table:
     """The completed table with the metadata that the source had, of the table and of its fields."""
     if not isinstance(source, pa.Table):
         return completed
@@ -359,7 +359,7 @@ def _text_of_arrow(table: pa.Table) -> pd.DataFrame:
     return pd.DataFrame(text)
 
 
-def _check_same_cells(table: TableFile, completed: Table) -> None:
+def _check_same_cells(table: TableFile, completed: Frame) -> None:
     expected = (_names(table.frame), len(table.frame))
     if (_names(completed), len(completed)) != expected:
         raise InputError(
@@ -368,5 +368,5 @@ def _check_same_cells(table: TableFile, completed: Table) -> None:
         )
 
 
-def _names(table: Table) -> list[str]:
+def _names(table: Frame) -> list[str]:
     return table.column_names if isinstance(table, pa.Table) else list(table.columns)

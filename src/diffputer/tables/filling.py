@@ -28,6 +28,8 @@ def fits(storage: Storage, values: Values) -> bool:
     kind = values.dtype.kind
     if storage.family == Family.NOTHING:
         return storage.dtype == "object"
+    if storage.closed:
+        return set(values.tolist()) <= set(storage.levels or ())
     if storage.declared:
         return True
     if kind == "O":
@@ -41,7 +43,8 @@ def fill_pandas(series: Any, holes: Booleans, values: Values, storage: Storage) 
     """Return a new pandas Series with the holes filled."""
     dtype = series.dtype
     if not fits(storage, values):
-        return pd.Series(values, index=series.index, name=series.name)
+        natural = values.tolist() if values.dtype.kind == "O" else values
+        return pd.Series(natural, index=series.index, name=series.name)
     if isinstance(dtype, pd.ArrowDtype):
         chunks = pa.chunked_array([pa.array(series.array)])
         filled: Any = pd.arrays.ArrowExtensionArray(fill_arrow(chunks, holes, values, storage))
@@ -81,7 +84,7 @@ def fill_polars(series: Any, holes: Booleans, values: Values, storage: Storage) 
     elif storage.decimals is not None:
         new = pl.Series(_decimals(values, storage.decimals), dtype=dtype)
     elif storage.timezone is not None:
-        new = pl.Series(values).dt.replace_time_zone("UTC").dt.convert_time_zone(storage.timezone).cast(dtype)
+        new = pl.Series(values).dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone).cast(dtype)
     else:
         new = pl.Series(values).cast(dtype)
     return pl.concat([base, new.alias(series.name)]).gather(_positions(holes)).cast(dtype)
@@ -145,10 +148,12 @@ def _objects(values: Values, observed: Values) -> Values:
         else:
             spans = pd.TimedeltaIndex(values)
             objects[:] = list(spans.to_pytimedelta()) if _is_plain(example) else list(spans)
-    elif isinstance(example, np.generic):
-        objects[:] = list(values.astype(type(example)))
     else:
         objects[:] = values.tolist()
+        if isinstance(example, np.generic):
+            typed = values.astype(type(example))
+            if isinstance(example, np.floating) or np.array_equal(typed, values):  # else it would round
+                objects[:] = list(typed)
     return objects
 
 

@@ -168,6 +168,8 @@ def read_table(x: Any) -> Table:
         raise InputError("A table must be in memory; this is a polars LazyFrame. Call .collect() first.")
     if native.is_pandas_series(x) or native.is_polars_series(x):
         raise InputError("A table must have columns; this is a single Series. Call .to_frame() first.")
+    names: tuple[Hashable, ...]
+    container: Container
     if native.is_pandas_dataframe(x):
         names, container = tuple(x.columns.tolist()), "pandas"
     elif native.is_polars_dataframe(x):
@@ -200,10 +202,11 @@ def _as_array(x: Any) -> Values:
     """Anything that is not a data frame, as a 2-D array."""
     if isinstance(x, np.ma.MaskedArray):
         raise InputError("Masked arrays are not read; this is one. Call .filled(numpy.nan) first.")
-    if isinstance(x, dict | str | bytes) or x is None:
+    if isinstance(x, dict | str | bytes) or x is None or hasattr(x, "columns"):
         raise InputError(
             "A table must be a pandas or polars DataFrame, a pyarrow Table or a 2-D numpy array; "
-            f"this is a {type(x).__name__}. Convert it, for example with pandas.DataFrame(...)."
+            f"this is a {type(x).__name__}. Convert it, for example with pandas.DataFrame(...) or "
+            "its own .to_pandas()."
         )
     try:
         array = np.asarray(x)

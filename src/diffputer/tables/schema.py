@@ -253,6 +253,8 @@ def _contents(column: Column) -> str:
 def _short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, datetime):  # of a whole day the date is enough, and the zone stands in the column
+        value = value.date() if value.time() == time() else value.replace(tzinfo=None)
     text = str(value)
     return text if len(text) <= 20 else text[:19] + "…"
 

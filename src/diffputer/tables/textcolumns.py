@@ -149,7 +149,8 @@ def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = ("."
 
     Examples
     --------
-    >>> [describe_column(c).kind for c in (["1", "-20"], ["1", "2.5"], ["yes", "No"], ["007"], ["2020-02-29"])]
+    >>> columns = (["1", "-20"], ["1", "2.5"], ["yes", "No"], ["007"], ["2020-02-29"])
+    >>> [describe_column(column).kind for column in columns]
     ['integer', 'number', 'boolean', 'text', 'date']
     """
     counts = Counter(cell.strip() for cell in observed)

@@ -117,10 +117,10 @@ def check_writable(path: PathLike, *, format: Kind | None = None) -> None:
     Examples
     --------
     >>> check_writable("-")
-    >>> check_writable("no/such/folder/out.csv")
+    >>> check_writable("no/folder/out.csv")
     Traceback (most recent call last):
     ...
-    diffputer.errors.InputError: The output's folder must exist, but 'no/such/folder' does not: create it first.
+    diffputer.errors.InputError: The output's folder must exist, but 'no/folder' does not: create it first.
     """
     file_kind(path, format)
     if str(path) == "-":

@@ -1,0 +1,256 @@
+"""From numbers that the model completed to values that a column of a given dtype can hold."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from diffputer.errors import InputError
+from diffputer.tables.cells import LONGEST, Cells, Family, Floats, Storage
+from diffputer.tables.clock import EARLIEST, LATEST, step_to_number, to_number, to_utc, to_wall_clock
+from diffputer.tables.filling import Values
+from diffputer.tables.kinds import neutral_value
+from diffputer.tables.schema import Column, Kind, Status
+
+_FAMILIES = {
+    Kind.CONTINUOUS: Family.NUMBER,
+    Kind.INTEGER: Family.NUMBER,
+    Kind.BOOLEAN: Family.BOOLEAN,
+    Kind.DATETIME: Family.DATETIME,
+    Kind.DURATION: Family.DURATION,
+    Kind.TIME: Family.TIME,
+}
+
+
+def is_local(column: Column) -> bool:
+    """Whether dates are modelled as local time: days begin at midnight of the time zone.
+
+    Finer dates are modelled in UTC, where no hour is skipped or doubled.
+    """
+    return (
+        column.kind == Kind.DATETIME
+        and column.timezone is not None
+        and column.resolution >= datetime.timedelta(days=1)
+    )
+
+
+def check_storage(column: Column, cells: Cells, all_missing: bool) -> None:
+    """Refuse a column that holds something else than at fit; an empty one may have any dtype."""
+    storage = cells.storage
+    if all_missing:
+        return
+    expected = _family(column)
+    if not _suits(column, storage):
+        raise InputError(
+            f"A column must hold the same as at fit; column {column.name!r} held {expected} and now holds "
+            f"{storage.family} (dtype {storage.dtype}). Convert it, for example with astype."
+        )
+    if column.kind == Kind.DATETIME and (column.timezone is None) != (storage.timezone is None):
+        before, now = ("none", storage.timezone) if column.timezone is None else (column.timezone, "none")
+        raise InputError(
+            f"Dates must have a time zone if they had one at fit; that of column {column.name!r} was "
+            f"{before} and is {now}. Add or remove it with dt.tz_localize."
+        )
+
+
+def _suits(column: Column, storage: Storage) -> bool:
+    """Whether a storage holds what the column held at fit."""
+    if storage.declared:  # any value may be a category
+        return not column.kind.is_numeric
+    return storage.family == _family(column)
+
+
+def _target(column: Column, cells: Cells, all_missing: bool) -> Storage:
+    """The storage to write into; a column of holes with an unsuitable dtype gets that of the values."""
+    if not all_missing or _suits(column, cells.storage):
+        return cells.storage
+    high = math.inf if column.kind in (Kind.CONTINUOUS, Kind.CATEGORICAL) else LONGEST
+    whole = column.kind == Kind.INTEGER
+    return Storage(
+        _family(column), whole=whole, low=-high, high=high, declared=column.kind == Kind.CATEGORICAL
+    )
+
+
+def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> Values | None:
+    """Values for the holes of a constant or an empty column, [n]; None where they stay missing."""
+    fill, storage = column.fill, cells.storage
+    if column.status == Status.CONSTANT:
+        check_storage(column, cells, all_missing)
+        storage = _target(column, cells, all_missing)
+    elif fill is None or not _holds(storage, fill):
+        fill = neutral_value(cells)  # an empty column may have any dtype now
+    if fill is None:
+        return None
+    if not _holds(storage, fill):
+        raise _cannot_hold(column, storage, repr(fill))
+    return np.repeat(_canonical([fill], storage), n)
+
+
+def decode_levels(column: Column, cells: Cells, raw: Floats, book: Floats, all_missing: bool) -> Values:
+    """Values for the holes of a boolean or categorical column, [n].
+
+    raw
+        Completed codes, [n, width].
+    book
+        The code of each level, [n_levels, width].
+    """
+    storage = _target(column, cells, all_missing)
+    if column.kind == Kind.BOOLEAN and not storage.declared:
+        return np.asarray(raw[:, 0] > 0.5)
+    levels = [False, True] if column.kind == Kind.BOOLEAN else list(column.levels)
+    allowed = [index for index, level in enumerate(levels) if _holds(storage, level)]
+    if not allowed:
+        raise _cannot_hold(column, storage, ", ".join(map(repr, levels[:5])))
+    # NOTE[paper]: the authors' code reads the bits one by one and may arrive at a code that no category has;
+    # here the nearest code of an allowed level is taken. For indicators this is the largest one.
+    # One level at a time and element by element: little memory, and no matrix product whose rounding
+    # depends on the number of rows.
+    best = np.full(len(raw), math.inf)
+    index = np.full(len(raw), allowed[0])
+    for candidate in allowed:
+        distance = np.zeros(len(raw))
+        for digit in np.flatnonzero(book[candidate]):
+            distance += 1.0 - 2.0 * raw[:, digit]  # |raw - code|² less |raw|², which is common
+        closer = distance < best
+        best[closer] = distance[closer]
+        index[closer] = candidate
+    values: Values = _canonical(levels, storage)[index]
+    return values
+
+
+def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool) -> Values:
+    """Values for the holes of a numeric column, [n]: rounded to the resolution, inside bounds and dtype."""
+    storage = _target(column, cells, all_missing)
+    low, high = _ends(column, storage)
+    step = max(step_to_number(column.kind, column.resolution) or 0.0, storage.resolution or 0.0)
+    values = np.clip(raw, low, high)
+    if step:
+        values = np.rint(values / step) * step
+        first, last = _first_multiple(low, step), -_first_multiple(-high, step)
+        if first <= last:  # else no multiple lies between the bounds, and the nearest must do
+            values = np.clip(values, first, last)
+    if column.kind in (Kind.CONTINUOUS, Kind.INTEGER):
+        return _to_precision(values, low, high, storage, column)
+    if is_local(column):
+        values = to_utc(values, str(column.timezone))
+    whole = values.astype(np.int64)
+    if column.kind == Kind.DURATION:
+        return whole.view("timedelta64[us]")
+    if column.kind == Kind.DATETIME:
+        moments: Values = whole.view("datetime64[us]")
+        # Where no dtype knows the time zone, the values must.
+        return _zoned(moments, column) if storage.timezone is None and column.timezone else moments
+    times = np.empty(len(whole), dtype=object)
+    times[:] = [moment.time() for moment in whole.view("datetime64[us]").tolist()]
+    return times
+
+
+def _zoned(moments: Values, column: Column) -> Values:
+    """UTC as Python datetimes of the column's time zone, [n]."""
+    stamps = pd.DatetimeIndex(moments).tz_localize("UTC").tz_convert(column.timezone)
+    return np.array([*stamps.to_pydatetime(), None], dtype=object)[:-1]
+
+
+def _first_multiple(low: float, step: float) -> float:
+    """The smallest multiple of ``step`` that is not below ``low``, but for rounding errors."""
+    if math.isinf(low):
+        return low
+    ratio = low / step
+    nearest = float(np.rint(ratio))
+    return (nearest if abs(ratio - nearest) < 1e-6 else float(np.ceil(ratio))) * step
+
+
+def _ends(column: Column, storage: Storage) -> tuple[float, float]:
+    """The bounds of a column, as far as the dtype can hold them."""
+    low = -math.inf if column.lower is None else to_number(column.kind, column.lower, column.timezone)
+    high = math.inf if column.upper is None else to_number(column.kind, column.upper, column.timezone)
+    if column.kind == Kind.DATETIME:
+        low, high = max(low, EARLIEST), min(high, LATEST)
+        if is_local(column):
+            low, high = to_wall_clock(np.array([low, high]), str(column.timezone)).tolist()
+    # Bounds outside of what the dtype can hold leave its nearest value.
+    low = min(max(low, storage.low), storage.high)
+    return low, max(min(high, storage.high), low)
+
+
+def _to_precision(values: Floats, low: float, high: float, storage: Storage, column: Column) -> Values:
+    """Numbers in the type that the column can hold, without leaving the bounds by rounding."""
+    if storage.whole:
+        # float64 cannot tell large integers apart: the exact bounds are applied to the integers.
+        unsigned = storage.high > 2.0**63
+        whole = values.astype(np.uint64 if unsigned else np.int64)
+        if column.kind == Kind.INTEGER:
+            limits = np.iinfo(whole.dtype)
+            first, last = (
+                int(min(max(end, limits.min), limits.max)) if math.isfinite(end) else int(edge)
+                for end, edge in ((column.lower, low), (column.upper, high))
+            )
+            if storage.low <= first and last <= storage.high:
+                whole = np.clip(whole, first, last)
+        return whole
+    if storage.precision is None:
+        return values
+    narrow = values.astype(storage.precision)
+    rounded = narrow.astype(np.float64)  # compared in float64, lest numpy round the bounds too
+    for outside, towards in ((rounded > high, -np.inf), (rounded < low, np.inf)):
+        narrow[outside] = np.nextafter(narrow[outside], np.array(towards, narrow.dtype))
+    return narrow
+
+
+def _family(column: Column) -> Family:
+    """What a column held at fit."""
+    if column.kind != Kind.CATEGORICAL:
+        return _FAMILIES[column.kind]
+    sample = column.levels[0] if column.levels else column.fill
+    if isinstance(sample, bool):
+        return Family.BOOLEAN
+    if isinstance(sample, int | float | Decimal):
+        return Family.NUMBER
+    if isinstance(sample, datetime.date):
+        return Family.DATETIME
+    if isinstance(sample, datetime.timedelta):
+        return Family.DURATION
+    return Family.TIME if isinstance(sample, datetime.time) else Family.LABEL
+
+
+def _holds(storage: Storage, level: Any) -> bool:
+    """Whether a column of this storage can hold a level."""
+    if storage.closed:
+        return level in (storage.levels or ())
+    if storage.family == Family.NUMBER and isinstance(level, int | float | Decimal):
+        return storage.low <= level <= storage.high and not (storage.whole and level != int(level))
+    if storage.family in (Family.NUMBER, Family.BOOLEAN):
+        return isinstance(level, bool)
+    return storage.family != Family.LABEL or storage.declared or isinstance(level, str)
+
+
+def _cannot_hold(column: Column, storage: Storage, values: str) -> InputError:
+    return InputError(
+        f"Filled values must fit into the dtype of their column; column {column.name!r} of dtype "
+        f"{storage.dtype} can hold none of {values}. Give it the dtype that it had at fit."
+    )
+
+
+def _canonical(levels: list[Any], storage: Storage) -> npt.NDArray[Any]:
+    """Levels as an array that a column of this storage takes, [n_levels]."""
+    family = storage.family
+    if family == Family.NUMBER and all(isinstance(level, int | float | Decimal) for level in levels):
+        if storage.whole and all(abs(level) < 2**63 for level in levels):
+            return np.array([int(level) for level in levels], dtype=np.int64)
+        return np.array(levels) if storage.whole else np.array([float(level) for level in levels])
+    if family == Family.BOOLEAN and all(isinstance(level, bool) for level in levels):
+        return np.array(levels, dtype=bool)
+    if family == Family.DATETIME and all(isinstance(level, datetime.date) for level in levels):
+        stamps = pd.to_datetime([pd.Timestamp(level) for level in levels], utc=True)
+        return np.asarray(stamps.tz_localize(None).to_numpy())
+    if family == Family.DURATION and all(isinstance(level, datetime.timedelta) for level in levels):
+        return np.asarray(pd.to_timedelta([pd.Timedelta(level) for level in levels]).to_numpy())
+    objects = np.empty(len(levels), dtype=object)
+    objects[:] = levels
+    return objects

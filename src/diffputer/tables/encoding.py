@@ -1,0 +1,350 @@
+"""A table as standardised numbers for the model, and completed numbers as cells for the table.
+
+Numbers, dates, durations and times give one encoded column each; booleans one indicator; categories one
+indicator for each level (``codes="onehot"``) or the binary digits of the level's position
+(``codes="binary"``). Everything is standardised by the mean and deviation of the cells observed at fit.
+Each row is encoded by itself, so that its numbers do not depend on the rows around it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from diffputer.errors import DataWarning, InputError, SettingError
+from diffputer.tables.cells import Booleans, Cells, Floats
+from diffputer.tables.clock import to_wall_clock
+from diffputer.tables.decoding import check_storage, decode_constant, decode_levels, decode_numbers, is_local
+from diffputer.tables.frames import Table
+from diffputer.tables.kinds import MAX_LEVELS, describe
+from diffputer.tables.schema import Column, Kind, Schema, Status
+
+MIN_DEVIATION = 1e-3  # relative to the range of the observed values: no training cell encodes beyond 1000
+LARGEST = 1e6  # encoded values are cut off here, so that an absurd value cannot overflow float32
+
+Codes = Literal["onehot", "binary"]
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A table as the model sees it.
+
+    Attributes
+    ----------
+    x
+        Standardised numbers, float32 [n_rows, width]; 0.0 where missing.
+    missing
+        What the model does not know, bool [n_rows, width]: holes, and levels that it never saw.
+    """
+
+    x: npt.NDArray[np.float32]
+    missing: Booleans
+
+
+@dataclass(frozen=True, eq=False)
+class TableEncoder:
+    """Turns tables of one schema into numbers and back; made by :meth:`fit`.
+
+    Attributes
+    ----------
+    schema
+        What the columns hold.
+    codes
+        How categories are encoded.
+    mean, deviation
+        Of each encoded column, [width].
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from diffputer.tables.frames import read_table
+    >>> table = read_table(pd.DataFrame({"n": [1.0, 2.0, None], "c": ["a", None, "b"]}))
+    >>> encoder = TableEncoder.fit(table)
+    >>> encoder.width, encoder.blocks.tolist(), encoder.numeric.tolist()
+    (3, [0, 1, 1], [True, False, False])
+    >>> completed = encoder.encode(table).x
+    >>> completed[1, 1:] = 0.9, 1.1
+    >>> encoder.fill(table, completed)
+         n  c
+    0  1.0  a
+    1  2.0  b
+    2  2.0  b
+    """
+
+    schema: Schema
+    codes: Codes
+    mean: Floats
+    deviation: Floats
+
+    @classmethod
+    def fit(
+        cls,
+        table: Table,
+        *,
+        categorical_features: Sequence[Any] | npt.NDArray[Any] | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        schema: Schema | Mapping[Any, str] | None = None,
+        max_levels: int = MAX_LEVELS,
+        codes: Codes = "onehot",
+        min_deviation: float = MIN_DEVIATION,
+    ) -> TableEncoder:
+        """Learn the schema, means and deviations from the observed cells of a table.
+
+        Parameters
+        ----------
+        table
+            What :func:`diffputer.tables.frames.read_table` returns.
+        categorical_features, bounds, schema, max_levels
+            See :func:`diffputer.tables.kinds.describe`.
+        codes
+            ``"onehot"`` or ``"binary"``, the way in which categories are encoded.
+        min_deviation
+            Deviations are at least this share of the observed range.
+
+        Returns
+        -------
+        TableEncoder
+            The fitted encoder.
+        """
+        if codes not in ("onehot", "binary"):
+            raise SettingError(f"codes must be 'onehot' or 'binary'; it is {codes!r}. Choose one of them.")
+        if not 0 <= min_deviation <= 1:
+            raise SettingError(f"min_deviation is a share, between 0 and 1; it is {min_deviation!r}.")
+        if max_levels < 2:
+            raise SettingError(f"max_levels must be at least 2; it is {max_levels!r}.")
+        found = describe(
+            table,
+            categorical_features=categorical_features,
+            bounds=bounds,
+            schema=schema,
+            max_levels=max_levels,
+        )
+        means, deviations = [np.empty(0)], [np.empty(0)]
+        for position, column in enumerate(found):
+            if column.status != Status.MODELLED:
+                continue
+            cells, holes = table.cells[position], table.missing[:, position]
+            if column.kind.is_numeric:
+                mean, deviation = _moments(_numbers(column, cells, holes)[~holes], min_deviation)
+            else:
+                indices = _level_indices(column, *cells.labels())
+                book = _codebook(column, codes)
+                counts = np.bincount(indices[indices >= 0], minlength=len(book)).astype(np.float64)
+                mean = counts @ book / counts.sum()
+                deviation = np.maximum(np.sqrt(mean * (1 - mean)), min_deviation)
+            means.append(mean)
+            deviations.append(np.where(deviation > 0, deviation, 1.0))
+        return cls(found, codes, np.concatenate(means), np.concatenate(deviations))
+
+    @property
+    def width(self) -> int:
+        """D, how many encoded columns there are; 0 if no column is modelled."""
+        return len(self.mean)
+
+    @property
+    def blocks(self) -> Indices:
+        """The position of the original column to which each encoded column belongs, [width]."""
+        widths = [_width(column, self.codes) for column in self.schema]
+        return np.repeat(np.arange(len(widths)), widths)
+
+    @property
+    def numeric(self) -> Booleans:
+        """Where an encoded column is a numeric value rather than a part of a code, [width]."""
+        kinds = np.array([column.kind.is_numeric for column in self.schema], dtype=bool)
+        return kinds[self.blocks]
+
+    def encode(self, table: Table) -> Encoded:
+        """Turn a table into standardised numbers.
+
+        Levels that were not seen at fit are unknown to the model, which is said in a warning.
+
+        Parameters
+        ----------
+        table
+            Any table with the same columns in the same order.
+
+        Returns
+        -------
+        Encoded
+            Numbers and what is missing.
+        """
+        self._check_columns(table)
+        x = np.zeros((table.n_rows, self.width), dtype=np.float32)
+        missing = np.ones((table.n_rows, self.width), dtype=bool)
+        unseen: list[str] = []
+        for position, column, block in self._modelled():
+            cells, holes = table.cells[position], table.missing[:, position]
+            check_storage(column, cells, bool(holes.all()))
+            if holes.all():
+                continue
+            if column.kind.is_numeric:
+                known = ~holes
+                x[known, block] = self._standardised(_numbers(column, cells, holes)[known, None], block)
+            else:
+                codes, levels = cells.labels()
+                indices = _level_indices(column, codes, levels)
+                known = indices >= 0
+                x[known, block] = self._standardised(_codebook(column, self.codes), block)[indices[known]]
+                if not column.other_levels and (known | holes).sum() < table.n_rows:
+                    unseen.append(_examples(column, codes, levels, ~(known | holes)))
+            missing[known, block] = False
+        if unseen:
+            warnings.warn(
+                f"Levels that were not seen at fit tell the model nothing: {'; '.join(unseen)}. They stay as "
+                "they are. Fit on a table that has them if they matter.",
+                DataWarning,
+                stacklevel=2,
+            )
+        return Encoded(x, missing)
+
+    def decode(self, table: Table, x: npt.NDArray[Any]) -> dict[int, npt.NDArray[Any]]:
+        """Turn completed numbers into values for the missing cells of a table.
+
+        Parameters
+        ----------
+        table
+            The table whose holes are to be filled.
+        x
+            Completed numbers, [n_rows, width]; only those at holes are looked at.
+
+        Returns
+        -------
+        dict
+            Column position -> values for its missing cells in row order, for
+            :meth:`~diffputer.tables.frames.Table.with_filled`.
+        """
+        self._check_columns(table)
+        if x.shape != (table.n_rows, self.width):
+            raise InputError(
+                f"Completed numbers must have the shape {(table.n_rows, self.width)}; they have {x.shape}."
+            )
+        filled: dict[int, npt.NDArray[Any]] = {}
+        for position, column in enumerate(self.schema):
+            holes = table.missing[:, position]
+            if column.status in (Status.CONSTANT, Status.EMPTY) and holes.any():
+                values = decode_constant(column, table.cells[position], int(holes.sum()), bool(holes.all()))
+                if values is not None:
+                    filled[position] = values
+        for position, column, block in self._modelled():
+            cells, holes = table.cells[position], table.missing[:, position]
+            if not holes.any():
+                continue
+            check_storage(column, cells, bool(holes.all()))
+            completed = np.asarray(x[holes, block], dtype=np.float64)
+            if not np.isfinite(completed).all():
+                raise InputError(
+                    f"Completed numbers must be finite; those of column {column.name!r} are not. "
+                    "The model has diverged: fit it again, with a smaller learning rate."
+                )
+            with np.errstate(over="ignore"):  # cut off at the bounds
+                raw = completed * self.deviation[block] + self.mean[block]
+            if column.kind.is_numeric:
+                filled[position] = decode_numbers(column, cells, raw[:, 0], bool(holes.all()))
+            else:
+                book = _codebook(column, self.codes)
+                filled[position] = decode_levels(column, cells, raw, book, bool(holes.all()))
+        return filled
+
+    def fill(self, table: Table, x: npt.NDArray[Any]) -> Any:
+        """Return the table with its holes filled: ``table.with_filled(self.decode(table, x))``."""
+        return table.with_filled(self.decode(table, x))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values; the copy that :meth:`from_dict` makes does exactly the same."""
+        return {
+            "schema": self.schema.to_dict(),
+            "codes": self.codes,
+            "mean": self.mean.tolist(),
+            "deviation": self.deviation.tolist(),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoder:
+        """Rebuild an encoder from :meth:`to_dict`."""
+        mean = np.array(plain["mean"], dtype=np.float64)
+        deviation = np.array(plain["deviation"], dtype=np.float64)
+        return cls(Schema.from_dict(plain["schema"]), plain["codes"], mean, deviation)
+
+    def _standardised(self, values: Floats, block: slice) -> npt.NDArray[np.float32]:
+        """Values of one block, [n, block], in deviations from their mean."""
+        with np.errstate(over="ignore"):  # an overflow is cut off like every absurd value
+            scaled = (values - self.mean[block]) / self.deviation[block]
+        return np.clip(scaled, -LARGEST, LARGEST).astype(np.float32)
+
+    def _modelled(self) -> list[tuple[int, Column, slice]]:
+        """Position, column and encoded columns of every column that is modelled."""
+        blocks, start = [], 0
+        for position, column in enumerate(self.schema):
+            width = _width(column, self.codes)
+            if width:
+                blocks.append((position, column, slice(start, start + width)))
+            start += width
+        return blocks
+
+    def _check_columns(self, table: Table) -> None:
+        if table.n_columns != len(self.schema):
+            raise InputError(
+                f"A table must have the columns that were there at fit; this one has {table.n_columns} "
+                f"and not {len(self.schema)}."
+            )
+
+
+def _width(column: Column, codes: Codes) -> int:
+    """How many encoded columns a column takes."""
+    if column.status != Status.MODELLED:
+        return 0
+    if column.kind != Kind.CATEGORICAL:
+        return 1
+    return len(column.levels) if codes == "onehot" else max(1, (len(column.levels) - 1).bit_length())
+
+
+def _codebook(column: Column, codes: Codes) -> Floats:
+    """The code of each level before standardisation, [n_levels, width] of 0 and 1."""
+    if column.kind == Kind.BOOLEAN:
+        return np.array([[0.0], [1.0]])
+    n_levels = len(column.levels)
+    if codes == "onehot":
+        return np.eye(n_levels)
+    digits = np.arange(_width(column, codes))
+    return ((np.arange(n_levels)[:, None] >> digits) & 1).astype(np.float64)
+
+
+def _level_indices(column: Column, codes: Indices, found: list[Any]) -> Indices:
+    """The position of each cell's level in the schema, −1 where missing or unknown, [n_rows]."""
+    levels = (False, True) if column.kind == Kind.BOOLEAN else column.levels
+    place = {level: index for index, level in enumerate(levels)}
+    # The extra last entry stands for holes, whose code is −1.
+    translation = np.array([*(place.get(level, -1) for level in found), -1], dtype=np.int64)
+    return translation[codes]
+
+
+def _numbers(column: Column, cells: Cells, holes: Booleans) -> Floats:
+    """The cells as the numbers that are modelled, [n_rows]."""
+    values = cells.numbers()
+    if is_local(column):  # whole days are whole on the clock of their time zone
+        values = values.copy()
+        values[~holes] = to_wall_clock(values[~holes], str(column.timezone))
+    return values
+
+
+def _moments(values: Floats, min_deviation: float) -> tuple[Floats, Floats]:
+    """Mean and population deviation, the latter at least a share of the range; safe from overflow."""
+    scale = float(np.abs(values).max()) or 1.0
+    shrunk = values / scale
+    mean = shrunk.mean()
+    deviation = np.sqrt(np.mean((shrunk - mean) ** 2))
+    floor = min_deviation * (shrunk.max() - shrunk.min())
+    return np.array([mean * scale]), np.array([np.maximum(deviation, floor) * scale])
+
+
+def _examples(column: Column, codes: Indices, levels: list[Any], unknown: Booleans) -> str:
+    """Name a column and up to three of its unknown levels."""
+    distinct = np.unique(codes[unknown])
+    shown = ", ".join(repr(levels[code]) for code in distinct[:3])
+    return f"{column.name!r} has {shown}" + (f" and {len(distinct) - 3} more" if len(distinct) > 3 else "")

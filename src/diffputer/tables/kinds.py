@@ -1,0 +1,387 @@
+"""Finding the schema of a table: what each column holds, how it is modelled, and what the user said.
+
+The rules, in order; the user's ``schema`` and ``categorical_features`` come before all of them:
+
+* floating-point columns whose observed values are all whole (pandas reads integers with holes so) are
+  integers;
+* text of which nearly every value is distinct is free text or an identifier, and passed through;
+* of a category with very many levels the most frequent ones are modelled; rarer ones stay where they are;
+* filled numbers, dates, durations and times stay inside the observed range unless ``bounds`` say otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from diffputer.errors import DataWarning, InputError
+from diffputer.tables.cells import DAY, SECOND, Cells, Family, Floats, Storage
+from diffputer.tables.clock import from_number, step_to_number, to_number, to_wall_clock
+from diffputer.tables.frames import Table
+from diffputer.tables.schema import Column, Kind, Schema, Status, unknown_names
+from diffputer.tables.wishes import read_wishes
+
+MAX_LEVELS = 200
+TEXT_MIN_OBSERVED = 10  # fewer values say nothing about whether they repeat
+TEXT_MIN_DISTINCT = 0.9  # share of distinct values above which text is free text or an identifier
+NUMERIC_MIN_LEVELS = 20  # text with more levels than this ...
+NUMERIC_MIN_SHARE = 0.8  # ... of which this share reads as numbers was probably meant as numbers
+LARGEST_WHOLE = 2.0**53  # beyond it every double is whole, which says nothing
+
+_STEPS = (DAY, 3600 * SECOND, 60 * SECOND, SECOND, 1000.0, 1.0)
+_NATURAL = {
+    Family.NUMBER: Kind.CONTINUOUS,
+    Family.BOOLEAN: Kind.BOOLEAN,
+    Family.LABEL: Kind.CATEGORICAL,
+    Family.DATETIME: Kind.DATETIME,
+    Family.DURATION: Kind.DURATION,
+    Family.TIME: Kind.TIME,
+    Family.NOTHING: Kind.CATEGORICAL,
+    Family.OTHER: Kind.TEXT,
+}
+
+
+@dataclass
+class _Notes:
+    """What the user should know, gathered over all columns so that each sort is said once."""
+
+    text: list[str] = field(default_factory=list)
+    unsupported: list[str] = field(default_factory=list)
+    numeric: list[str] = field(default_factory=list)
+    rare: list[str] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def say(self) -> None:
+        passed = []
+        if self.text:
+            passed.append(
+                f"Nearly every value is distinct in {', '.join(self.text)}. To fill such a column, name it "
+                "in categorical_features, or convert it to numbers or dates if it holds them."
+            )
+        if self.unsupported:
+            passed.append(f"This type cannot be modelled: {', '.join(self.unsupported)}. Convert or drop it.")
+        if passed:
+            _warn("Some columns are passed through as they are, holes included. " + " ".join(passed))
+        if self.numeric:
+            _warn(
+                f"Numbers stored as text are treated as categories: {', '.join(self.numeric)}. "
+                "Convert them, for example with pandas.to_numeric(errors='coerce')."
+            )
+        if self.rare:
+            _warn(
+                f"Too many levels to model them all: {', '.join(self.rare)}. Rarer levels stay where they "
+                "are observed, are unknown to the model and are never filled in. Merge levels, or raise "
+                "max_levels."
+            )
+        rules = []
+        if self.filled:
+            rules.append(f"Filled with a fixed value: {', '.join(self.filled)}.")
+        if self.left:
+            rules.append(f"Left missing, for nothing plausible can be written: {', '.join(self.left)}.")
+        if rules:
+            _warn(
+                "Columns without any observed value cannot be modelled. " + " ".join(rules) + " Drop them, "
+                "or fill them before."
+            )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=5)
+
+
+def describe(
+    table: Table,
+    *,
+    categorical_features: Sequence[Any] | npt.NDArray[Any] | None = None,
+    bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+    schema: Schema | Mapping[Any, str] | None = None,
+    max_levels: int = MAX_LEVELS,
+) -> Schema:
+    """Find the schema of a table.
+
+    Parameters
+    ----------
+    table
+        What :func:`diffputer.tables.frames.read_table` returns.
+    categorical_features
+        Names or positions of columns, or a boolean mask, to be treated as categories. A whole number is
+        a name where a column has that name, else a position.
+    bounds
+        Column name -> (low, high) of filled values; None leaves an end open. Dates, durations and times
+        may be given as objects or as ISO text.
+    schema
+        Column name -> kind, or an edited :class:`Schema`, where the rules guess wrong.
+    max_levels
+        How many levels of a category are modelled, the most frequent ones.
+
+    Returns
+    -------
+    Schema
+        One column for each column of the table.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from diffputer.tables.frames import read_table
+    >>> frame = pd.DataFrame({"age": [31, None, 52], "zip": [101, 202, None], "ok": [True, False, True]})
+    >>> print(describe(read_table(frame), categorical_features=["zip"], bounds={"age": (0, None)}))
+    name  kind         status    levels or range  missing
+    age   integer      modelled  0 … inf            33.3%
+    zip   categorical  modelled  101, 202           33.3%
+    ok    boolean      modelled  False, True         0.0%
+    """
+    if table.n_rows == 0:
+        raise InputError(
+            "A table must have rows to learn from; this one has 0 sample(s) "
+            f"(shape=(0, {table.n_columns})) while a minimum of 1 is required."
+        )
+    wishes = read_wishes(table.names, categorical_features, schema)
+    limits = dict(bounds or {})
+    if unknown := [name for name in limits if name not in table.names]:
+        raise unknown_names(unknown, table.names)
+    notes = _Notes()
+    columns = []
+    for position, name in enumerate(table.names):
+        n_missing = int(table.missing[:, position].sum())
+        base = Column(name, Kind.TEXT, n_observed=table.n_rows - n_missing, n_missing=n_missing)
+        columns.append(
+            _column(table.cells[position], base, wishes.get(name), limits.get(name), max_levels, notes)
+        )
+    notes.say()
+    return Schema(tuple(columns))
+
+
+def neutral_value(cells: Cells) -> Any:
+    """What goes into a column without any observed value; None where nothing plausible can be written."""
+    storage = cells.storage
+    if storage.family == Family.NUMBER:
+        return 0 if storage.whole else 0.0
+    if storage.family == Family.BOOLEAN:
+        return False
+    if storage.family == Family.LABEL:
+        if storage.levels:
+            return storage.levels[0]
+        return "missing" if not storage.closed and _is_text(cells) else None
+    return "missing" if storage.family == Family.NOTHING and storage.dtype == "object" else None
+
+
+def _is_text(cells: Cells) -> bool:
+    return cells.levels is not None or pt.is_string(cells.array.type) or pt.is_large_string(cells.array.type)
+
+
+def _possible(storage: Storage) -> list[Kind]:
+    """The kinds of model that a column of this storage allows."""
+    if storage.family == Family.NOTHING:
+        return list(Kind)
+    if storage.family == Family.OTHER:
+        return [Kind.TEXT]
+    kinds = [_NATURAL[storage.family], Kind.CATEGORICAL, Kind.TEXT]
+    if storage.family == Family.NUMBER:
+        kinds = [Kind.INTEGER, *kinds]
+    if storage.whole:
+        kinds.remove(Kind.CONTINUOUS)
+    return list(dict.fromkeys(kinds))
+
+
+def _column(
+    cells: Cells, base: Column, wish: Column | None, bounds: Any, max_levels: int, notes: _Notes
+) -> Column:
+    """Describe one column; ``base`` has its name and counts."""
+    storage = cells.storage
+    if wish is not None and wish.status == Status.EMPTY and base.n_observed:
+        wish = None  # a schema of an emptier table: its guess counts for nothing now
+    if wish is not None and wish.kind not in _possible(storage):
+        raise InputError(
+            f"A kind must suit the dtype; column {base.name!r} of dtype {storage.dtype} cannot be "
+            f"{wish.kind}. Choose from {', '.join(_possible(storage))}, or convert the column."
+        )
+    if storage.family == Family.OTHER and wish is None:
+        notes.unsupported.append(f"{base.name!r} ({storage.dtype})")
+    kind = wish.kind if wish is not None else _guess(cells, base)
+    if bounds is not None and not kind.is_numeric:
+        raise InputError(
+            f"Bounds are for numbers, dates, durations and times; column {base.name!r} is {kind}. "
+            "Remove it from bounds, or give it another kind in the schema."
+        )
+    if kind == Kind.TEXT:
+        return replace(base, kind=kind, status=Status.PASSED_THROUGH)
+    column = replace(base, kind=kind, timezone=storage.timezone, ordered=storage.ordered)
+    if base.n_observed == 0:
+        return _empty(cells, column, wish, bounds, notes)
+    if kind.is_numeric:
+        return _numeric(cells, column, wish, bounds)
+    return _discrete(cells, column, wish, max_levels, notes)
+
+
+def _guess(cells: Cells, base: Column) -> Kind:
+    """The kind that suits a column about which the user said nothing."""
+    if cells.storage.family != Family.NUMBER:
+        return _NATURAL[cells.storage.family]
+    if cells.storage.whole:
+        return Kind.INTEGER
+    values = cells.numbers()
+    values = values[~np.isnan(values)]
+    whole = len(values) >= 2 and np.all(values == np.rint(values)) and np.abs(values).max() <= LARGEST_WHOLE
+    return Kind.INTEGER if whole else Kind.CONTINUOUS
+
+
+def _empty(cells: Cells, column: Column, wish: Column | None, bounds: Any, notes: _Notes) -> Column:
+    fill = neutral_value(cells) if wish is None or wish.fill is None else wish.fill
+    if fill is not None and bounds is not None and cells.storage.family == Family.NUMBER:
+        low, high = _read_bounds(column, bounds)
+        fill = type(fill)(min(max(fill, low), high))
+    if fill is None:
+        notes.left.append(f"{column.name!r} ({cells.storage.dtype})")
+    else:
+        notes.filled.append(f"{column.name!r} with {fill!r}")
+    return replace(column, status=Status.EMPTY, fill=fill)
+
+
+def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any) -> Column:
+    values = cells.numbers()
+    values = values[~np.isnan(values)]
+    low, high = float(values.min()), float(values.max())
+    ends: tuple[Any, Any] = (low, high)
+    if pt.is_integer(cells.array.type):  # exact, also beyond 2**53
+        exact = pc.min_max(cells.array).as_py()
+        ends = (exact["min"], exact["max"])
+    zone = column.timezone
+    if ends[0] == ends[1]:
+        fill = int(ends[0]) if column.kind == Kind.INTEGER else from_number(column.kind, low, zone)
+        return replace(column, status=Status.CONSTANT, fill=fill)
+    resolution = _resolution(values, column, cells.storage)
+    if wish is not None and wish.resolution is not None:
+        resolution = wish.resolution
+        step_to_number(column.kind, resolution)
+    if bounds is None and wish is not None and (wish.lower is not None or wish.upper is not None):
+        given = _read_bounds(column, (wish.lower, wish.upper))
+        low = given[0] if wish.lower is not None else min(low, given[1])
+        high = given[1] if wish.upper is not None else max(high, given[0])
+    elif bounds is not None:
+        low, high = _read_bounds(column, bounds)
+    elif column.kind == Kind.INTEGER:
+        return replace(column, lower=math.ceil(ends[0]), upper=math.floor(ends[1]), resolution=resolution)
+    if column.kind == Kind.INTEGER:
+        low = low if math.isinf(low) else math.ceil(low)
+        high = high if math.isinf(high) else math.floor(high)
+        if low > high:
+            raise InputError(
+                f"The bounds of an integer column must hold a whole number; those of {column.name!r} are "
+                f"{bounds!r}. Widen them, or give the column the kind continuous."
+            )
+    lower, upper = from_number(column.kind, low, zone), from_number(column.kind, high, zone)
+    return replace(column, lower=lower, upper=upper, resolution=resolution)
+
+
+def _read_bounds(column: Column, bounds: Any) -> tuple[float, float]:
+    """Check (low, high) and express it in numbers."""
+    try:
+        low, high = bounds
+        ends = (
+            -math.inf if low is None else to_number(column.kind, low, column.timezone),
+            math.inf if high is None else to_number(column.kind, high, column.timezone),
+        )
+    except (TypeError, ValueError):
+        raise InputError(
+            f"Bounds must be a pair (low, high) that suits the column, with None for an open end; column "
+            f"{column.name!r} is {column.kind} and was given {bounds!r}."
+        ) from None
+    if ends[0] > ends[1]:
+        raise InputError(
+            f"The lower bound must not exceed the upper one; column {column.name!r} was given {bounds!r}. "
+            "Swap them."
+        )
+    return ends
+
+
+def _resolution(values: Floats, column: Column, storage: Storage) -> Any:
+    """The coarsest step of which all observed values are multiples."""
+    if column.kind == Kind.INTEGER:
+        return 1
+    if column.kind == Kind.CONTINUOUS:
+        return storage.resolution
+    steps = [step for step in _STEPS if column.kind != Kind.TIME or step < DAY]
+    for step in steps:
+        local = to_wall_clock(values, column.timezone) if column.timezone and step == DAY else values
+        if np.all(np.mod(local, step) == 0):
+            return timedelta(microseconds=step)
+    return timedelta(microseconds=1)
+
+
+def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int, notes: _Notes) -> Column:
+    codes, found = cells.labels()
+    counts = np.bincount(codes[codes >= 0], minlength=len(found))
+    levels = [level for level, count in zip(found, counts.tolist(), strict=True) if count]
+    sizes = dict(zip(levels, counts[counts > 0].tolist(), strict=True))
+    if len(sizes) == 1:
+        return replace(column, status=Status.CONSTANT, fill=levels[0])
+    if column.kind == Kind.BOOLEAN:
+        return column
+    text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
+    numeric = _reads_as_numbers(levels) if text else ""
+    free = column.n_observed >= TEXT_MIN_OBSERVED and len(sizes) > TEXT_MIN_DISTINCT * column.n_observed
+    if text and free and not cells.storage.declared:
+        notes.text.append(f"{column.name!r} ({len(sizes)} distinct values{numeric and ', ' + numeric})")
+        return replace(column, kind=Kind.TEXT, status=Status.PASSED_THROUGH)
+    if numeric:
+        notes.numeric.append(f"{column.name!r} ({numeric})")
+    if wish is not None and wish.levels:
+        kept = [level for level in wish.levels if level in sizes]
+        if not kept:
+            raise InputError(
+                f"The levels of a column must occur in it; of those given for {column.name!r} none does. "
+                f"It holds {', '.join(map(repr, levels[:5]))}."
+            )
+        return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+    kept = _most_frequent(sizes, max_levels)
+    if len(kept) < len(sizes):
+        cells_kept = sum(sizes[level] for level in kept)
+        notes.rare.append(
+            f"{column.name!r} ({len(kept)} of {len(sizes)} levels modelled, "
+            f"{cells_kept / max(column.n_observed, 1):.0%} of its cells)"
+        )
+    if cells.storage.levels is not None:
+        chosen = set(kept)
+        kept = [level for level in cells.storage.levels if level in chosen]
+    return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+
+
+def _most_frequent(sizes: Mapping[Any, int], limit: int) -> list[Any]:
+    """The most frequent levels in sorted order; ties go to the smaller level, whatever the row order."""
+    levels = list(sizes)
+    if len(levels) > limit:
+        threshold = sorted(sizes.values(), reverse=True)[limit - 1]
+        above = [level for level in levels if sizes[level] > threshold]
+        tied = _sorted([level for level in levels if sizes[level] == threshold])
+        levels = above + tied[: limit - len(above)]
+    return _sorted(levels)
+
+
+def _sorted(levels: list[Any]) -> list[Any]:
+    try:
+        return sorted(levels)
+    except TypeError:  # levels of several types, which a pandas category may have
+        return sorted(levels, key=lambda level: (type(level).__name__, str(level)))
+
+
+def _reads_as_numbers(levels: list[Any]) -> str:
+    """A few words if text was probably meant as numbers."""
+    if len(levels) <= NUMERIC_MIN_LEVELS:
+        return ""
+    readable = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().to_numpy()
+    if readable.mean() < NUMERIC_MIN_SHARE:
+        return ""
+    if readable.all():
+        return "reads as numbers"
+    return f"reads as numbers but for {levels[int(np.argmin(readable))]!r}"

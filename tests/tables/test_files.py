@@ -1,0 +1,380 @@
+"""Table files: observed cells come back as they were, output is whole or absent, mistakes give a sentence."""
+
+import csv
+import gzip
+import io
+import os
+import sys
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from diffputer.errors import DataWarning, InputError
+from diffputer.tables.files import completed_text, read_table_file, write_long, write_table_file
+from diffputer.tables.paths import check_writable, write_bytes
+
+PEOPLE = """id,height,children,smoker,born,note
+007,1.50,2,no,2001-02-03,"likes ""tea"", and
+coffee"
+008,NA,,yes,,N/A
+009,1.8,0,,1999-12-31,x
+"""
+FILLS = {"height": 1.6789, "children": 1, "smoker": True, "born": pd.Timestamp(2000, 1, 1, 13)}
+COMPLETED = """id,height,children,smoker,born,note
+007,1.50,2,no,2001-02-03,"likes ""tea"", and
+coffee"
+008,1.68,1,yes,2000-01-02,N/A
+009,1.8,0,yes,1999-12-31,x
+"""  # the last column stays as it is: "N/A" keeps its text
+
+
+def put(folder, name, content):
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def complete(path, target, **options):
+    table = read_table_file(path, **options)
+    write_table_file(target, table, table.frame.fillna(FILLS))
+    return table
+
+
+def test_text_is_typed_and_observed_cells_come_back(tmp_path):
+    path = put(tmp_path, "people.csv", PEOPLE)
+    table = complete(path, path)  # in its own place
+    kinds = {name: str(dtype) for name, dtype in table.frame.dtypes.items()}
+    assert kinds["height"] == "float64"
+    assert kinds["children"] == "Int64"
+    assert kinds["smoker"] == "boolean"
+    assert kinds["born"].startswith("datetime64")
+    assert kinds["id"] == kinds["note"] == "string"
+    assert table.frame["id"].tolist() == ["007", "008", "009"]
+    assert path.read_text() == COMPLETED
+    assert os.listdir(tmp_path) == ["people.csv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("a.csv", lambda text: text.replace("\n", "\r\n").encode()),
+        ("a.csv", lambda text: text.encode("utf-8-sig")),
+        ("a.csv", lambda text: text.encode("utf-16")),
+        ("a.txt", lambda text: text.encode()),
+        ("A.CSV", lambda text: text.removesuffix("\n").encode()),
+        ("a.csv.gz", lambda text: gzip.compress(text.encode(), mtime=0)),
+        ("a.tsv", lambda text: text.replace(",", "\t").encode()),
+        ("a.tsv.gz", lambda text: gzip.compress(text.replace(",", "\t").encode(), mtime=0)),
+    ],
+)
+def test_the_file_keeps_its_style(tmp_path, name, change):
+    path = put(tmp_path, name, change(PEOPLE))
+    target = tmp_path / f"out-{name}"
+    complete(path, target)
+    assert target.read_bytes() == change(COMPLETED)
+
+
+def test_latin_1(tmp_path):
+    path = put(tmp_path, "a.csv", "Größe,x\n1,é\nNA,é\n3,è\n".encode("latin-1"))
+    with pytest.raises(InputError, match="--encoding latin-1"):
+        read_table_file(path)
+    table = read_table_file(path, encoding="latin-1")
+    write_table_file(path, table, table.frame.fillna(2))
+    assert path.read_bytes() == "Größe,x\n1,é\n2,é\n3,è\n".encode("latin-1")
+
+
+def test_semicolons_and_decimal_commas(tmp_path):
+    path = put(tmp_path, "a.csv", "x;day\n1,25;31.12.1999\n;1.1.2000\n2,5;\n")
+    table = read_table_file(path)
+    assert table.frame["x"].tolist()[::2] == [1.25, 2.5]
+    write_table_file(
+        tmp_path / "b.csv", table, table.frame.fillna({"x": 0.5, "day": pd.Timestamp(2000, 2, 3)})
+    )
+    assert (tmp_path / "b.csv").read_text() == "x;day\n1,25;31.12.1999\n0,50;1.1.2000\n2,5;3.2.2000\n"
+    assert read_table_file(path, decimal=".").columns[0].kind == "text"
+    with pytest.raises(InputError, match=r"'\.' or ','"):
+        read_table_file(path, decimal=":")
+
+
+def test_markers_of_missing_cells(tmp_path):
+    path = put(tmp_path, "a.csv", "x,y\n1,-\n ?,a\n2, null \n3,None\n-999,b\n")
+    with pytest.warns(DataWarning, match=r"Column 'x' is read as text.*--missing '\?'"):
+        table = read_table_file(path)
+    assert table.frame["y"].isna().tolist() == [False, False, True, True, False]
+    table = read_table_file(path, missing=["?", "-999", "-"])
+    assert table.frame["x"].dropna().tolist() == [1, 2, 3]
+    assert table.frame["y"].dropna().tolist() == ["a", "b"]
+    write_table_file(path, table, table.frame.assign(x=table.frame["x"].fillna(7)))
+    assert path.read_text() == "x,y\n1,-\n7,a\n2, null \n3,None\n7,b\n"  # what stays missing keeps its text
+
+
+def test_a_first_line_of_numbers_is_suspicious(tmp_path):
+    with pytest.warns(DataWarning, match="must hold the column names"):
+        read_table_file(put(tmp_path, "a.csv", "1.5,2\n3,4\n5,6\n"))
+
+
+def test_a_column_without_any_value(tmp_path):
+    path = put(tmp_path, "a.csv", "x,y\n1,\n2,NA\n")
+    table = read_table_file(path)
+    write_table_file(path, table, table.frame)
+    assert path.read_text() == "x,y\n1,\n2,NA\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", None, "there is no"),
+        (".", None, "must end in one of"),
+        ("a.xlsx", "", r"\.csv, \.txt, \.tsv, \.parquet, \.pq, \.arrow, \.feather, \.ipc"),
+        ("a.parquet.gz", "", "must end in one of"),
+        ("a", "", "--format"),
+        ("a.csv", "", "is empty"),
+        ("a.csv", "x,y\n", "only the header"),
+        ("a.csv", "x,y\n1,2\n3\n", "line 3"),
+        ("a.csv", "x,x\n1,2\n", "both named 'x'"),
+        ("a.csv.gz", "x\n1\n", "gzipped file must be whole"),
+        ("a.csv.gz", gzip.compress(b"x\n1\n")[:-9], "gzipped file must be whole"),
+        ("a.parquet", "x\n1\n", "must be a whole Parquet file"),
+        ("a.arrow", "x\n1\n", "must be a whole Arrow file"),
+        ("a.feather", b"ARROW1 not really", "must be a whole Arrow file"),
+    ],
+)
+def test_bad_input_gives_a_sentence(tmp_path, name, content, message):
+    path = tmp_path / name if content is None else put(tmp_path, name, content)
+    with pytest.raises(InputError, match=message):
+        read_table_file(path)
+
+
+def test_a_folder_is_no_input(tmp_path):
+    (tmp_path / "a.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        read_table_file(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="one of csv, tsv, parquet, arrow"):
+        read_table_file(tmp_path / "a.csv", format="xlsx")
+
+
+def arrow_table():
+    fields = [
+        pa.field("x", pa.float32(), metadata={"unit": "m"}),
+        pa.field("n", pa.int16()),
+        pa.field("level", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("day", pa.date32()),
+        pa.field("ok", pa.bool_()),
+    ]
+    columns = {
+        "x": [1.5, None],
+        "n": [None, 7],
+        "level": ["a", "b"],
+        "day": [None, 10957],
+        "ok": [True, None],
+    }
+    return pa.table(columns, schema=pa.schema(fields, metadata={"source": "here"}))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.pq", "a.arrow", "a.feather", "a.ipc"])
+def test_arrow_tables_keep_schema_and_metadata(tmp_path, name):
+    source = arrow_table()
+    path = tmp_path / name
+    if name.endswith(("parquet", "pq")):
+        pq.write_table(source, path)
+    else:
+        pyarrow.feather.write_feather(source, path)
+    table = read_table_file(path)
+    assert table.text is None
+    assert table.frame.equals(source)
+    filled = table.frame.set_column(0, "x", pa.chunked_array([[1.5, 2.5]], pa.float32()))
+    write_table_file(path, table, filled.replace_schema_metadata(None))
+    back = read_table_file(path).frame
+    assert back["x"].to_pylist() == [1.5, 2.5]
+    assert back.schema.metadata[b"source"] == b"here"
+    assert back.schema.field("x").metadata[b"unit"] == b"m"
+    assert back.schema.equals(source.schema)
+
+
+def test_arrow_streams_are_read(tmp_path):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow_table().schema) as writer:
+        writer.write_table(arrow_table())
+    assert read_table_file(put(tmp_path, "a.arrow", sink.getvalue())).frame.equals(arrow_table())
+
+
+def test_parquet_to_text(tmp_path):
+    pq.write_table(arrow_table(), tmp_path / "a.parquet")
+    table = read_table_file(tmp_path / "a.parquet")
+    write_table_file(tmp_path / "a.csv", table, table.frame)
+    assert (tmp_path / "a.csv").read_text() == "x,n,level,day,ok\n1.5,,a,,true\n,7,b,2000-01-01,\n"
+    nan = pa.table({"x": pa.array([1.5, float("nan")])})
+    assert completed_text(table, nan)["x"].tolist() == ["1.5", ""]
+    with pytest.raises(InputError, match="column 'x' holds list"):
+        completed_text(table, pa.table({"x": [[1], [2]]}))
+
+
+def test_text_to_parquet_and_tsv(tmp_path):
+    path = put(tmp_path, "a.csv", PEOPLE)
+    complete(path, tmp_path / "a.parquet")
+    schema = pq.read_schema(tmp_path / "a.parquet")
+    assert schema.field("children").type == pa.int64()
+    assert schema.field("smoker").type == pa.bool_()
+    complete(path, tmp_path / "a.tsv")
+    assert (tmp_path / "a.tsv").read_text().startswith("id\theight\tchildren")
+    complete(tmp_path / "a.tsv", tmp_path / "back.csv")
+    assert (tmp_path / "back.csv").read_text() == COMPLETED
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [pa.table({"x": [1]}), pa.table({"x": [1], "y": [2]}), pa.table({"y": [1, 2], "x": [1, 2]})],
+)
+def test_empty_or_foreign_arrow_tables(tmp_path, broken):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": [1, 2], "y": [3, None]}), path)
+    table = read_table_file(path)
+    with pytest.raises(InputError, match="must have the columns and rows of the file"):
+        write_table_file(path, table, broken)
+    pq.write_table(pa.table({"x": pa.array([], pa.int64())}), path)
+    with pytest.raises(InputError, match="0 rows"):
+        read_table_file(path)
+    pyarrow.feather.write_feather(pa.Table.from_arrays([[1], [2]], names=["x", "x"]), tmp_path / "b.arrow")
+    with pytest.raises(InputError, match="'x' more than once"):
+        read_table_file(tmp_path / "b.arrow")
+
+
+def stdin(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_standard_streams(tmp_path, monkeypatch, capfdbinary):
+    stdin(monkeypatch, PEOPLE.encode())
+    complete("-", "-")
+    assert capfdbinary.readouterr().out == COMPLETED.encode()
+
+    stdin(monkeypatch, PEOPLE.replace(",", "\t").encode())
+    complete("-", "-", format="tsv")
+    assert capfdbinary.readouterr().out == COMPLETED.replace(",", "\t").encode()
+
+    stdin(monkeypatch, gzip.compress(PEOPLE.encode()))
+    table = read_table_file("-")
+    write_table_file("-", table, table.frame, format="parquet")
+    data = capfdbinary.readouterr().out
+    assert pq.read_table(io.BytesIO(data)).num_rows == 3
+
+    stdin(monkeypatch, data)
+    table = read_table_file("-", format="parquet")
+    write_table_file("-", table, table.frame)
+    assert capfdbinary.readouterr().out.startswith(b"id,height,children")
+
+    stdin(monkeypatch, b"")
+    with pytest.raises(InputError, match="standard input is empty"):
+        read_table_file("-")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, OSError(28, "No space left on device")])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step, error):
+    path = put(tmp_path, "a.csv", PEOPLE)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(InputError if isinstance(error, OSError) else error):
+        complete(path, path)
+    with pytest.raises(InputError if isinstance(error, OSError) else error):
+        complete(path, tmp_path / "new.parquet")
+    assert path.read_text() == PEOPLE
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_permissions_links_and_devices(tmp_path):
+    path = put(tmp_path, "a.csv", "old")
+    path.chmod(0o640)
+    link = tmp_path / "link.csv"
+    link.symlink_to(path)
+    write_bytes(link, b"new")
+    assert link.is_symlink()
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    write_bytes("/dev/null", b"gone")
+    assert not os.path.isfile("/dev/null")
+
+
+def test_check_writable(tmp_path):
+    check_writable("-")
+    check_writable(tmp_path / "a.csv")
+    check_writable(put(tmp_path, "b.csv", "x"))
+    check_writable("/dev/null", format="csv")
+    assert os.listdir(tmp_path) == ["b.csv"]
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        check_writable(tmp_path / "folder.csv")
+    with pytest.raises(InputError, match="does not: create it first"):
+        check_writable(tmp_path / "none" / "a.csv")
+    with pytest.raises(InputError, match="must end in one of"):
+        check_writable(tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match="must be writable"):
+        check_writable("/proc/a.csv")
+
+
+@pytest.mark.parametrize("name", ["long.csv", "long.parquet"])
+@pytest.mark.parametrize("source", ["a.csv", "a.parquet"])
+def test_long_format(tmp_path, source, name):
+    path = tmp_path / source
+    if source == "a.csv":
+        path.write_text('x,"b"\n1.50,"u"\nNA,"v"\n')
+        table = read_table_file(path)
+        draws = [table.frame.fillna({"x": fill}) for fill in (2.0, 3.0)]
+    else:
+        pd.DataFrame({"x": [1.5, None], "b": ["u", "v"]}).to_parquet(path)
+        table = read_table_file(path)
+        draws = [table.frame.set_column(0, "x", pa.array([1.5, fill])) for fill in (2.0, 3.0)]
+    write_long(tmp_path / name, table, draws)
+    long = read_table_file(tmp_path / name)
+    frame = long.frame if name == "long.csv" else long.frame.to_pandas()
+    assert list(frame.columns) == [".imp", ".id", "x", "b"]
+    assert frame[".imp"].tolist() == [1, 1, 2, 2]
+    assert frame[".id"].tolist() == [1, 2, 1, 2]
+    assert frame["x"].tolist() == [1.5, 2.0, 1.5, 3.0]
+    if source == "a.csv" and name == "long.csv":
+        assert (tmp_path / name).read_text().splitlines()[1:3] == ['1,1,1.50,"u"', '1,2,2.00,"v"']
+
+
+def test_long_format_of_dictionaries_that_differ(tmp_path):
+    pyarrow.feather.write_feather(
+        pa.table({"x": pa.array(["a", None]).dictionary_encode()}), tmp_path / "a.arrow"
+    )
+    table = read_table_file(tmp_path / "a.arrow")
+    draws = [pa.table({"x": pa.array(cells).dictionary_encode()}) for cells in (["a", "a"], ["a", "b"])]
+    write_long(tmp_path / "long.arrow", table, draws)
+    assert read_table_file(tmp_path / "long.arrow").frame["x"].to_pylist() == ["a", "a", "a", "b"]
+
+
+def test_long_format_needs_its_names(tmp_path):
+    table = read_table_file(put(tmp_path, "a.csv", ".id,x\n1,2\n"))
+    with pytest.raises(InputError, match=r"column '\.id'"):
+        write_long(tmp_path / "b.csv", table, [table.frame])
+
+
+characters = st.one_of(st.sampled_from(list(',;\t"\n\r .-?0123456789NA')), st.characters(codec="utf-8"))
+texts = st.text(characters.filter(lambda c: c not in "\0\ufeff"), max_size=5)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(texts, texts, texts), min_size=1, max_size=5),
+    st.sampled_from(["a.csv", "a.tsv", "a.csv.gz"]),
+)
+@pytest.mark.filterwarnings("ignore::diffputer.errors.DataWarning")
+def test_any_text_comes_back(tmp_path, rows, name):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"], dtype=object)
+    delimiter = "\t" if ".tsv" in name else ","
+    data = frame.to_csv(index=False, sep=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL).encode()
+    path = put(tmp_path, name, gzip.compress(data) if name.endswith(".gz") else data)
+    table = read_table_file(path)
+    assert table.text.to_numpy().tolist() == frame.to_numpy().tolist()
+    write_table_file(path, table, table.frame)
+    assert read_table_file(path).text.equals(table.text)
