@@ -1,3 +1,43 @@
-"""diffputer: fill in the missing values of a table."""
+"""diffputer: fill in the missing values of a table.
+
+>>> from diffputer import DiffPuter
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .errors import DataWarning as DataWarning
+    from .errors import DiffputerError as DiffputerError
+    from .errors import InputError as InputError
+    from .errors import ModelFileError as ModelFileError
+    from .errors import SettingError as SettingError
+    from .imputations import Imputations as Imputations
+    from .imputer import DiffPuter as DiffPuter
+    from .tables.schema import Schema as Schema
+
+#: Where each public name lives; loaded when it is first asked for, so that importing stays instant.
+_PUBLIC = {
+    "DataWarning": "errors",
+    "DiffPuter": "imputer",
+    "DiffputerError": "errors",
+    "Imputations": "imputations",
+    "InputError": "errors",
+    "ModelFileError": "errors",
+    "Schema": "tables.schema",
+    "SettingError": "errors",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

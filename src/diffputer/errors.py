@@ -14,6 +14,10 @@ class InputError(DiffputerError, ValueError):
     """A table, a column or a file that cannot be imputed as it is."""
 
 
+class InputTypeError(InputError, TypeError):
+    """A cell that is neither text nor number nor date; scikit-learn expects a TypeError here."""
+
+
 class SettingError(DiffputerError, ValueError):
     """A setting outside its range, or one that this machine cannot honour."""
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
-from diffputer.errors import InputError
+from diffputer.errors import InputError, InputTypeError
 
 SECOND = 1_000_000.0  # dates, durations and times of day are counted in microseconds
 DAY = 86_400 * SECOND
@@ -30,10 +30,6 @@ LONGEST = 2.0**63 - 1024  # the largest double that an int64 can hold
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
-
-
-class InputTypeError(InputError, TypeError):
-    """A cell that is neither text nor number nor date; scikit-learn expects a TypeError here."""
 
 
 class Family(StrEnum):

@@ -1,0 +1,444 @@
+"""DiffPuter, the scikit-learn estimator: checks what comes in and wires the layers; no mathematics."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+
+from . import persistence
+from .em import EMResult, EMRound, draw, fit_em, impute
+from .errors import InputError, SettingError
+from .imputations import Imputations
+from .runtime.devices import Deadline, check_memory, resolve_device, resolve_precision
+from .runtime.progress import show_progress
+from .runtime.seeding import resolve_seed
+from .settings import (
+    ENGINES,
+    PRECISIONS,
+    SETTING_NAMES,
+    PaperSettings,
+    check_choice,
+    check_number,
+    resolve_settings,
+)
+from .tables.encoding import TableEncoder
+from .tables.frames import Table, read_table
+from .tables.schema import Schema
+
+
+class DiffPuter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fill in missing values by expectation-maximisation with a diffusion model.
+
+    A table goes in (pandas, polars, pyarrow or numpy) and the same table comes out complete: same
+    container, dtypes, order and index, observed cells untouched.
+
+    Parameters
+    ----------
+    engine : {"paper"}
+        Which model: the algorithm of Zhang, Fang, Wu and Yu (ICLR 2025).
+    quality : {"auto", "fast", "paper"}
+        Where the parameters below that are None come from: "paper" takes the paper's constants, "fast"
+        cheaper ones for a CPU, "auto" the paper's on a GPU and the fast ones on a CPU.
+    categorical_features : sequence of names, positions or booleans, optional
+        Columns of numbers that are categories. Text, categories and booleans need not be named.
+    bounds : dict of column -> (low, high), optional
+        Filled values stay inside; None leaves an end open. Default: the range that was observed.
+    schema : Schema or dict of column -> kind, optional
+        Override what a column is taken for: "continuous", "integer", "boolean", "categorical",
+        "datetime", "duration", "time" or "text" (passed through as it is).
+    max_levels : int
+        Levels of a category that are modelled; rarer ones are kept but never filled in.
+    random_state : int, RandomState or None
+        Same seed, same answer, whatever the batch size, row order or number of threads.
+    device : str
+        "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
+    precision : {"auto", "float32", "bfloat16"}
+        Of the network's matrix products; "auto" is bfloat16 on CUDA, float32 elsewhere.
+    time_budget : float, optional
+        Seconds that fitting and imputing the table may take. The fit ends with what it has by then.
+    checkpoint : path, optional
+        A file that holds the state after each EM round; a fit that was killed goes on from there.
+    progress : bool, optional
+        Show progress bars; None shows them on a terminal.
+
+    Other Parameters
+    ----------------
+    em_rounds, em_patience, held_out, network_per_round, codes
+        EM: see :class:`diffputer.settings.PaperSettings` for each of these and its default.
+    hidden_width, learning_rate, batch_size, max_epochs, max_steps, patience, weight_average, \
+noise_log_mean, noise_log_deviation, sigma_data
+        The M-step.
+    n_draws, em_draws, sampling_steps, resampling_rounds, sigma_max, sigma_min, schedule_exponent, churn
+        The E-step.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        What each column was taken for; print it.
+    settings_ : PaperSettings or None
+        The constants that were used; None if no column had to be modelled.
+    trace_ : list of EMRound
+        Loss, change and held-out error of every EM round.
+    seed_ : int
+        The seed in use; pass it as ``random_state`` to repeat the fit.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from diffputer import DiffPuter
+    >>> df = pd.DataFrame({"x": [1.0, 2.0, None, 4.0] * 10, "y": ["a", "b", "b", None] * 10})
+    >>> DiffPuter(random_state=0, max_steps=50, em_rounds=1).fit_transform(df).isna().sum().sum()
+    np.int64(0)
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: str = "paper",
+        quality: str = "auto",
+        categorical_features: Sequence[Any] | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        schema: Schema | Mapping[Any, str] | None = None,
+        max_levels: int = 200,
+        random_state: Any = None,
+        device: str = "auto",
+        precision: str = "auto",
+        time_budget: float | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+        em_rounds: int | None = None,
+        em_patience: int | None = None,
+        held_out: float | None = None,
+        network_per_round: str | None = None,
+        codes: str | None = None,
+        hidden_width: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        max_epochs: int | None = None,
+        max_steps: int | None = None,
+        patience: int | None = None,
+        weight_average: float | None = None,
+        noise_log_mean: float | None = None,
+        noise_log_deviation: float | None = None,
+        sigma_data: float | None = None,
+        n_draws: int | None = None,
+        em_draws: int | None = None,
+        sampling_steps: int | None = None,
+        resampling_rounds: int | None = None,
+        sigma_max: float | None = None,
+        sigma_min: float | None = None,
+        schedule_exponent: float | None = None,
+        churn: float | None = None,
+    ) -> None:
+        self.engine = engine
+        self.quality = quality
+        self.categorical_features = categorical_features
+        self.bounds = bounds
+        self.schema = schema
+        self.max_levels = max_levels
+        self.random_state = random_state
+        self.device = device
+        self.precision = precision
+        self.time_budget = time_budget
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.em_rounds = em_rounds
+        self.em_patience = em_patience
+        self.held_out = held_out
+        self.network_per_round = network_per_round
+        self.codes = codes
+        self.hidden_width = hidden_width
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.max_steps = max_steps
+        self.patience = patience
+        self.weight_average = weight_average
+        self.noise_log_mean = noise_log_mean
+        self.noise_log_deviation = noise_log_deviation
+        self.sigma_data = sigma_data
+        self.n_draws = n_draws
+        self.em_draws = em_draws
+        self.sampling_steps = sampling_steps
+        self.resampling_rounds = resampling_rounds
+        self.sigma_max = sigma_max
+        self.sigma_min = sigma_min
+        self.schedule_exponent = schedule_exponent
+        self.churn = churn
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the model to an incomplete (or complete) table.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
+            The table.
+        y : None
+            Ignored; scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        DiffPuter
+            Itself.
+        """
+        device, settings = self._check_parameters()
+        deadline = Deadline.after(self.time_budget)
+        table = self._read(X, reset=True)
+        if table.missing.all():
+            raise InputError(
+                f"A table must have observed cells, however: all {table.missing.size:,} cells are missing. "
+                "Check how the table was read (missing markers, delimiter)."
+            )
+        self._encoder = TableEncoder.fit(
+            table,
+            categorical_features=self.categorical_features,
+            bounds=self.bounds,
+            schema=self.schema,
+            max_levels=self.max_levels,
+            codes="binary" if settings.codes == "binary" else "onehot",
+        )
+        self.seed_ = resolve_seed(self.random_state)
+        self._names = table.names if table.container != "numpy" else None
+        self._result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
+        return self
+
+    def _fit_encoded(
+        self, table: Table, device: torch.device, settings: PaperSettings, deadline: Deadline
+    ) -> EMResult:
+        encoded = self._encoder.encode(table)
+        checkpoint = None
+        if self.checkpoint is not None:
+            checkpoint = persistence.FileCheckpoint(
+                self.checkpoint, encoded.x, encoded.missing, settings, self.seed_
+            )
+        with show_progress(self.progress) as progress:
+            result = fit_em(
+                encoded.x,
+                encoded.missing,
+                self._encoder.blocks,
+                settings,
+                seed=self.seed_,
+                device=device,
+                dtype=resolve_precision(self.precision, device),
+                deadline=deadline,
+                progress=progress,
+                checkpoint=checkpoint,
+            )
+        result.denoiser.to("cpu")  # a fitted imputer is the same thing on every machine
+        return result
+
+    def transform(self, X: Any) -> Any:
+        """Fill in the missing values of a table with the same columns; nothing is fitted again.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
+            New rows, or those of the fit.
+
+        Returns
+        -------
+        the same kind of table as ``X``
+            With nothing missing but in columns that are passed through.
+        """
+        check_is_fitted(self)
+        table = self._read(X, reset=False)
+        encoded = self._encoder.encode(table)
+        if self._result is None or not self._holes(table).any():
+            return self._encoder.fill(table, encoded.x)
+        result, dtype = self._on_device()
+        with show_progress(self.progress) as progress:
+            x = impute(encoded.x, encoded.missing, result, seed=self.seed_, dtype=dtype, progress=progress)
+        return self._encoder.fill(table, x)
+
+    def sample(self, X: Any, n_draws: int = 5) -> Imputations:
+        """Draw completed tables from the conditional distribution of the missing cells.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
+            New rows, or those of the fit.
+        n_draws : int
+            How many completed tables.
+
+        Returns
+        -------
+        Imputations
+            A sequence of completed tables; only the filled cells are kept n_draws times.
+        """
+        check_is_fitted(self)
+        check_number("n_draws", n_draws, 1, 1 << 31, closed=True, whole=True)
+        table = self._read(X, reset=False)
+        n_draws = int(n_draws)
+        rows = int(self._holes(table).any(axis=1).sum())
+        check_memory(
+            n_draws * (4 * rows * self._encoder.width + 16 * int(table.missing.sum())),
+            f"{n_draws:,} draws of {rows:,} rows",
+            "Ask for fewer draws, or draw for a part of the rows at a time.",
+        )
+        encoded = self._encoder.encode(table)
+        if self._result is None or rows == 0:
+            return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self._encoder)
+        result, dtype = self._on_device()
+        completed: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        with show_progress(self.progress) as progress:
+            completed.extend(
+                draw(encoded.x, encoded.missing, result, n_draws, seed=self.seed_, dtype=dtype, progress=progress)
+            )
+        filled = []
+        for j in range(n_draws):
+            x = encoded.x.copy()
+            for positions, draws in completed:
+                x[positions] = draws[j]
+            filled.append(self._encoder.decode(table, x))
+        return Imputations(table, filled, self._encoder)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted imputer to one file (safetensors and JSON, no pickle).
+
+        Parameters
+        ----------
+        path : path
+            Of the file; an existing one is replaced.
+        """
+        check_is_fitted(self)
+        persistence.write_model(
+            path,
+            encoder=self._encoder,
+            result=self._result,
+            seed=self.seed_,
+            parameters={name: value for name, value in self.get_params().items() if _is_json(value)},
+            named=self._names is not None,
+        )
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str = "auto") -> DiffPuter:
+        """Read an imputer that :meth:`save` wrote, on this or another machine.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        device : str
+            Where it shall compute from now on.
+
+        Returns
+        -------
+        DiffPuter
+            Fitted; its imputations are those of the saved one.
+        """
+        model = persistence.read_model(path)
+        known = cls._get_param_names()
+        imputer = cls(**{k: v for k, v in model["parameters"].items() if k in known})
+        imputer.device = device
+        imputer._encoder, imputer._result, imputer.seed_ = model["encoder"], model["result"], model["seed"]
+        imputer._names = imputer.schema_.names if model["named"] else None
+        imputer.n_features_in_ = len(imputer.schema_.names)
+        if model["named"] and all(isinstance(name, str) for name in imputer.schema_.names):
+            imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
+        return imputer
+
+    @property
+    def schema_(self) -> Schema:
+        """What each column was taken for."""
+        check_is_fitted(self)
+        return self._encoder.schema
+
+    @property
+    def settings_(self) -> PaperSettings | None:
+        """The constants that were used."""
+        check_is_fitted(self)
+        return None if self._result is None else self._result.settings
+
+    @property
+    def trace_(self) -> list[EMRound]:
+        """What happened in each EM round."""
+        check_is_fitted(self)
+        return [] if self._result is None else self._result.trace
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Give the names of the columns that come out: those that went in.
+
+        Parameters
+        ----------
+        input_features : array of str, optional
+            Names to use where the fit saw none.
+
+        Returns
+        -------
+        ndarray of str
+            The names.
+        """
+        check_is_fitted(self)
+        names: NDArray[Any] = _check_feature_names_in(self, input_features)
+        return names
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_encoder")
+
+    def _check_parameters(self) -> tuple[torch.device, PaperSettings]:
+        check_choice("engine", self.engine, ENGINES)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
+        if self.time_budget is not None:
+            check_number("time_budget", self.time_budget, 0.0, 1e9, closed=False, whole=False)
+        device = resolve_device(self.device)
+        given = {name: getattr(self, name) for name in SETTING_NAMES}
+        return device, resolve_settings(self.quality, given, on_gpu=device.type == "cuda")
+
+    def _read(self, X: Any, *, reset: bool) -> Table:
+        if issparse(X):
+            raise TypeError("A table must be dense, however: this is a sparse matrix. Use X.toarray().")
+        # Checks names, order and number of columns as every scikit-learn estimator does.
+        table = read_table(X)
+        if reset and table.n_rows == 0:
+            raise InputError("A table must have rows, however: this one has 0 sample(s) and only column names.")
+        validate_data(self, table.native, reset=reset, skip_check_array=True)
+        if not reset and self._names is not None and table.container != "numpy" and table.names != self._names:
+            raise InputError(
+                f"The columns must be those of the fit, in its order: {list(self._names)}; "
+                f"however: {list(table.names)}."
+            )
+        return table
+
+    def _holes(self, table: Table) -> NDArray[np.bool_]:
+        """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
+        return table.missing[:, np.unique(self._encoder.blocks)]
+
+    def _on_device(self) -> tuple[EMResult, torch.dtype]:
+        """Give the fitted result where it shall compute, and in which precision."""
+        if self._result is None:
+            raise SettingError("Nothing was modelled.")
+        device = resolve_device(self.device)
+        result = self._result
+        if device.type != "cpu":
+            denoiser = copy.deepcopy(result.denoiser).to(device)
+            result = EMResult(denoiser, result.settings, result.bounds, result.trace, result.best_round)
+        return result, resolve_precision(self.precision, device)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True

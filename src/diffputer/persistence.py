@@ -1,0 +1,185 @@
+"""Models and checkpoints on disk: one safetensors file with versioned JSON inside, never pickle.
+
+A file is written under another name, flushed and renamed, so that a crash leaves the old file or the new
+one. Reading runs no code from the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as safetensors_bytes
+from torch import Tensor
+
+from .errors import InputError, ModelFileError
+from .em import EMResult, EMRound, EMState
+from .diffusion.denoiser import Denoiser
+from .settings import PaperSettings
+from .tables.encoding import TableEncoder
+from .tables.paths import write_bytes
+
+MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
+#: Raised whenever older readers could not understand newer files.
+VERSION = 1
+
+
+def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
+    """Write tensors and JSON facts into one file, atomically."""
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        problem = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
+        raise InputError(f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path.")
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {"format": kind, "version": str(VERSION), "facts": json.dumps(facts)}
+    try:
+        write_bytes(str(target), safetensors_bytes(plain, metadata))
+    except OSError as error:
+        raise InputError(f"A {kind} could not be written to {str(path)!r}: {error.strerror}.") from error
+
+
+def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
+    """Read a file that :func:`write_file` wrote, or say what is wrong with it."""
+    name = str(path)
+    if not os.path.isfile(path):
+        raise ModelFileError(f"A {kind} must be a file, however: {name!r} is not there (or is a folder).")
+    try:
+        with safe_open(name, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(
+            f"{name!r} cannot be read as a {kind}: it is truncated or another sort of file ({error})."
+        ) from error
+    if metadata.get("format") != kind:
+        raise ModelFileError(f"{name!r} is not a {kind}: its format is {metadata.get('format')!r}.")
+    version = metadata.get("version", "")
+    if not version.isdecimal() or int(version) > VERSION:
+        raise ModelFileError(
+            f"{name!r} has version {version!r}; this diffputer reads up to {VERSION}. Upgrade diffputer."
+        )
+    try:
+        return tensors, json.loads(metadata["facts"])
+    except (KeyError, ValueError) as error:
+        raise ModelFileError(f"{name!r} is damaged: its description cannot be read.") from error
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    *,
+    encoder: TableEncoder,
+    result: EMResult | None,
+    seed: int,
+    parameters: Mapping[str, Any],
+    named: bool,
+) -> None:
+    """Write a fitted imputer."""
+    tensors: dict[str, Tensor] = {}
+    facts: dict[str, Any] = {
+        "encoder": encoder.to_dict(),
+        "seed": seed,
+        "named": named,
+        "parameters": dict(parameters),
+        "result": None,
+    }
+    if result is not None:
+        tensors = {f"denoiser.{key}": value for key, value in result.denoiser.state_dict().items()}
+        tensors["bounds"] = torch.from_numpy(result.bounds.copy())
+        facts["result"] = {
+            "settings": dataclasses.asdict(result.settings),
+            "trace": [dataclasses.asdict(line) for line in result.trace],
+            "best_round": result.best_round,
+        }
+    write_file(path, MODEL, tensors, facts)
+
+
+def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a fitted imputer: encoder, result, seed, parameters, named."""
+    tensors, facts = read_file(path, MODEL)
+    try:
+        encoder = TableEncoder.from_dict(facts["encoder"])
+        result = None
+        if facts["result"] is not None:
+            settings = PaperSettings(**facts["result"]["settings"])
+            denoiser = Denoiser(encoder.width, settings.hidden_width, settings.sigma_data).requires_grad_(False)
+            denoiser.load_state_dict(_part(tensors, "denoiser."))
+            result = EMResult(
+                denoiser=denoiser,
+                settings=settings,
+                bounds=tensors["bounds"].numpy(),
+                trace=[EMRound(**line) for line in facts["result"]["trace"]],
+                best_round=int(facts["result"]["best_round"]),
+            )
+        return {
+            "encoder": encoder,
+            "result": result,
+            "seed": int(facts["seed"]),
+            "parameters": dict(facts["parameters"]),
+            "named": bool(facts["named"]),
+        }
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelFileError(f"{str(path)!r} is damaged: {error}.") from error
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+class FileCheckpoint:
+    """EM's state after its last round, in one file; of use only to the same fit of the same data."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        settings: PaperSettings,
+        seed: int,
+    ) -> None:
+        self._path = path
+        # More rounds may be asked for of a fit that has finished; everything else must be the same.
+        same = dataclasses.replace(settings, em_rounds=1)
+        digest = hashlib.sha256(json.dumps([dataclasses.asdict(same), seed, x.shape]).encode())
+        digest.update(np.ascontiguousarray(np.where(missing, np.float32(0), x)).tobytes())
+        digest.update(np.packbits(missing).tobytes())
+        self._fingerprint = digest.hexdigest()
+
+    def load(self) -> EMState | None:
+        """Give the saved state, None where there is no file yet."""
+        if not os.path.exists(self._path):
+            return None
+        tensors, facts = read_file(self._path, CHECKPOINT)
+        if facts.get("fingerprint") != self._fingerprint:
+            raise ModelFileError(
+                f"A checkpoint belongs to one table, seed and settings, however: {str(self._path)!r} was made "
+                "with others. Remove it to start afresh, or name another path."
+            )
+        return EMState(
+            trace=[EMRound(**line) for line in facts["trace"]],
+            completed=tensors["completed"].numpy(),
+            weights=_part(tensors, "weights."),
+            best_weights=_part(tensors, "best_weights."),
+            best_round=int(facts["best_round"]),
+        )
+
+    def save(self, state: EMState) -> None:
+        """Replace the saved state."""
+        tensors = {"completed": torch.from_numpy(state.completed)}
+        tensors |= {f"weights.{k}": v for k, v in state.weights.items()}
+        # safetensors refuses tensors that share memory.
+        tensors |= {f"best_weights.{k}": v.clone() for k, v in state.best_weights.items()}
+        facts = {
+            "fingerprint": self._fingerprint,
+            "best_round": state.best_round,
+            "trace": [dataclasses.asdict(line) for line in state.trace],
+        }
+        write_file(self._path, CHECKPOINT, tensors, facts)
