@@ -280,7 +280,11 @@ _CHEAPER = (
 
 
 def _fit_into(
-    deadline: Deadline, sampler: Sampler, x: NDArray[np.float32], m: NDArray[np.bool_], keys: NDArray[np.int64]
+    deadline: Deadline,
+    sampler: Sampler,
+    x: NDArray[np.float32],
+    m: NDArray[np.bool_],
+    keys: NDArray[np.int64],
 ) -> None:
     """Make the E-step cheaper until two of it, one inside EM and the last, fit into a time budget."""
     if deadline.at is None or not m.any():
@@ -339,4 +343,6 @@ def _weights(trainer: Trainer) -> dict[str, Tensor]:
 def _restore(trainer: Trainer, weights: dict[str, Tensor]) -> None:
     for name, module in (("denoiser", trainer.denoiser), ("averaged", trainer.averaged)):
         prefix = f"{name}."
-        module.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
+        module.load_state_dict(
+            {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+        )

@@ -33,7 +33,9 @@ class Imputations(Sequence[Any]):
     (2, [1.0, 2.5])
     """
 
-    def __init__(self, table: Table, filled: Sequence[Mapping[int, Values]], encoder: TableEncoder | None = None):
+    def __init__(
+        self, table: Table, filled: Sequence[Mapping[int, Values]], encoder: TableEncoder | None = None
+    ):
         self._table = table
         self._filled = list(filled)
         self.schema = encoder.schema if encoder is not None else None

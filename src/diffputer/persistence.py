@@ -38,7 +38,9 @@ def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Te
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         problem = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
-        raise InputError(f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path.")
+        raise InputError(
+            f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path."
+        )
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     metadata = {"format": kind, "version": str(VERSION), "facts": json.dumps(facts)}
     try:
@@ -110,7 +112,9 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         result = None
         if facts["result"] is not None:
             settings = PaperSettings(**facts["result"]["settings"])
-            denoiser = Denoiser(encoder.width, settings.hidden_width, settings.sigma_data).requires_grad_(False)
+            denoiser = Denoiser(encoder.width, settings.hidden_width, settings.sigma_data).requires_grad_(
+                False
+            )
             denoiser.load_state_dict(_part(tensors, "denoiser."))
             result = EMResult(
                 denoiser=denoiser,

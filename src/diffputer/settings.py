@@ -32,7 +32,7 @@ class PaperSettings:
     """Share of the rows held out of training, on which M-step and EM stop; 0 runs both to the end."""
     network_per_round: str = "fresh"
     """"fresh": a new network every M-step (authors' code); "warm": go on from the last round's."""
-    codes: str = "onehot"
+    codes: str = "binary"
     """Categories as "onehot" indicators (paper) or "binary" digits of the level number (authors' code)."""
 
     # M-step
@@ -60,7 +60,7 @@ class PaperSettings:
     # E-step
     n_draws: int = 10
     """[N] Draws averaged into the imputed value (paper; authors' code 20)."""
-    em_draws: int = 4
+    em_draws: int = 2
     """Draws averaged in the E-steps inside EM, whose result only the next M-step sees (paper: N)."""
     sampling_steps: int = 50
     """[M] Steps of the reverse process (paper)."""
@@ -143,7 +143,9 @@ def check_number(name: str, value: Any, low: float, high: float, *, closed: bool
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuse a setting that is none of the choices, and list them."""
     if value not in choices:
-        raise SettingError(f"{name} must be one of {', '.join(map(repr, choices))}, however: {name}={value!r}.")
+        raise SettingError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, however: {name}={value!r}."
+        )
 
 
 def _check(settings: PaperSettings) -> None:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 
 class NoiseEmbedding(nn.Module):
@@ -25,8 +26,8 @@ class NoiseEmbedding(nn.Module):
         half = width // 2
         frequencies = torch.exp(-math.log(max_period) * torch.arange(half, dtype=torch.float32) / half)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        self.inner = nn.Linear(2 * half, width)
-        self.outer = nn.Linear(width, width)
+        self.inner = skip_init(nn.Linear, 2 * half, width)
+        self.outer = skip_init(nn.Linear, width, width)
 
     def forward(self, labels: Tensor) -> Tensor:
         angles = labels.to(torch.float32)[:, None] * self.frequencies[None, :]
@@ -45,11 +46,13 @@ class DenoisingMLP(nn.Module):
         super().__init__()
         h = hidden_width
         self.embedding = NoiseEmbedding(h)
-        self.fc_in = nn.Linear(n_columns, h)
-        self.fc_1 = nn.Linear(h, 2 * h)
-        self.fc_2 = nn.Linear(2 * h, 2 * h)
-        self.fc_3 = nn.Linear(2 * h, h)
-        self.fc_out = nn.Linear(h, n_columns)
+        # Weights are drawn by reset alone: torch's own initialisation would use the global generator.
+        self.fc_in = skip_init(nn.Linear, n_columns, h)
+        self.fc_1 = skip_init(nn.Linear, h, 2 * h)
+        self.fc_2 = skip_init(nn.Linear, 2 * h, 2 * h)
+        self.fc_3 = skip_init(nn.Linear, 2 * h, h)
+        self.fc_out = skip_init(nn.Linear, h, n_columns)
+        self.reset(torch.Generator().manual_seed(0))
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         return self.from_embedding(x, self.embedding(labels))

@@ -44,7 +44,7 @@ from .denoiser import Denoiser, noise_levels
 from .network import DenoisingMLP
 
 #: Rows times draws evaluated together: enough to fill a GPU, small enough for a CPU's cache.
-BLOCK = {"cuda": 16_384, "cpu": 2_048}
+BLOCK = {"cuda": 32_768, "cpu": 2_048}
 #: The fewest rows times draws evaluated together: a matrix product gives the same bits for a row whatever
 #: stands around it as long as the product is not tiny (measured from 16 rows on, CPU, 1 and 2 threads).
 #: On CUDA kernels are chosen by size, so that every block has the full one.

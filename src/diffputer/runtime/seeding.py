@@ -43,7 +43,9 @@ def resolve_seed(random_state: Any) -> int:
     if random_state is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint32)[0])
     if isinstance(random_state, np.random.RandomState | np.random.Generator):
-        draw = random_state.integers if isinstance(random_state, np.random.Generator) else random_state.randint
+        draw = (
+            random_state.integers if isinstance(random_state, np.random.Generator) else random_state.randint
+        )
         return int(draw(0, 2**31 - 1))
     return int(random_state)
 

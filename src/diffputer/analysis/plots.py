@@ -1,0 +1,381 @@
+"""Pictures of completed tables, drawn on matplotlib figures of their own: no pyplot, no display, no state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from ..errors import InputError
+from ..tables.cells import DAY, SECOND, Cells
+from ..tables.frames import read_table
+from ..tables.schema import Column, Kind, Schema, Status
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+# Light, middle and dark, so that the picture can be read in black and white.
+OBSERVED = {"color": "#d5d8dc"}
+IMPUTED = {"color": "#d9480f"}
+TRUTH = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
+
+MOST_PANELS = 24  # of a wider table the columns with most holes are shown
+MOST_LEVELS = 7  # of a category; the rest is one bar
+MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
+TAIL = 0.01  # share of each tail that may lie outside a panel, so that outliers do not flatten the rest
+GRID = 256  # points of a curve
+_UNITS = (("d", DAY), ("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1000.0))
+_DAYS_OF_MATPLOTLIB = (-719_162.0, 2_932_896.0)  # the years 1 to 9999, counted from 1970
+_SMALL, _GREY = 8, "#55595e"
+
+
+def plot_distributions(
+    observed_table: Any,
+    completed_table: Any,
+    missing_mask: Any,
+    schema: Schema,
+    truth: Any = None,
+    *,
+    title: str = "Observed and imputed values",
+    note: str = "",
+    max_panels: int = MOST_PANELS,
+) -> Figure:
+    """Draw, for each column, the values that were observed beside those that were filled in.
+
+    Parameters
+    ----------
+    observed_table : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array
+        The table with holes.
+    completed_table : table
+        The same table, completed.
+    missing_mask : array of bool, shape (n_rows, n_columns)
+        True where a cell was filled.
+    schema : Schema
+        What the columns hold: ``imputer.schema_``.
+    truth : table, optional
+        The same table with the values that were hidden, where they are known.
+    title : str
+        Above the picture.
+    note : str
+        Below the picture, after the counts of rows and cells.
+    max_panels : int
+        Of a wider table, the columns with most missing cells are shown.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Save it with ``figure.savefig("distributions.png")``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from diffputer.tables.schema import Column
+    >>> holes = pd.DataFrame({"x": [1.0, 2.0, None, 3.5], "c": ["a", None, "b", "b"]})
+    >>> full = holes.fillna({"x": 2.2, "c": "b"})
+    >>> schema = Schema((Column("x", "continuous"), Column("c", "categorical", levels=("a", "b"))))
+    >>> figure = plot_distributions(holes, full, holes.isna(), schema)
+    >>> [panel.get_title(loc="left") for panel in figure.axes]
+    ['x', 'c']
+    """
+    missing = np.asarray(missing_mask, dtype=bool)
+    before, after = read_table(observed_table), read_table(completed_table)
+    known = None if truth is None else read_table(truth)
+    expected = (before.n_rows, len(schema))
+    for name, shape in (
+        ("observed table", before.missing.shape),
+        ("completed table", after.missing.shape),
+        ("mask", missing.shape),
+        ("truth", expected if known is None else known.missing.shape),
+    ):
+        if shape != expected:
+            raise InputError(
+                f"Tables, mask and schema must have the same rows and columns; the {name} has the shape "
+                f"{shape} and not {expected}."
+            )
+
+    shown = _choose(missing, max_panels)
+    n_columns = _grid_width(len(shown))
+    n_rows = math.ceil(len(shown) / n_columns)
+    figure = Figure(figsize=(max(3.0 * n_columns, 6.0), 2.05 * n_rows + 0.9), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.09, wspace=0.0, hspace=0.0)
+    clipped = False
+    for place, position in enumerate(shown):
+        axes = figure.add_subplot(n_rows, n_columns, place + 1)
+        holes = missing[:, position]
+        rows = [(before.cells[position], ~holes), (after.cells[position], holes)]
+        if known is not None:
+            rows.append((known.cells[position], holes & ~known.missing[:, position]))
+        clipped |= _plot_cells(axes, schema.columns[position], rows)
+        _head(axes, schema.columns[position].name, holes)
+    parts = f"{len(shown)} of {len(schema)} columns, " if len(shown) < len(schema) else ""
+    counts = f"{before.n_rows:,} rows, {parts}{int(missing.sum()):,} cells filled"
+    if clipped:
+        counts += f"; outermost {TAIL:.0%} of long tails not drawn"
+    words = ". ".join(filter(None, [counts, note]))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", parse_math=False)
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=_SMALL, color=_GREY, parse_math=False)
+    figure.legend(
+        handles=_legend(known is not None), loc="outside upper right", ncols=3, frameon=False, fontsize=10
+    )
+    return figure
+
+
+def plot_column(
+    axes: Axes, column: Column, observed: Cells, imputed: Cells, truth: Cells | None = None
+) -> Axes:
+    """Draw one column: its observed cells, its imputed cells and, where known, the true ones.
+
+    Parameters
+    ----------
+    axes : matplotlib.axes.Axes
+        Where to draw.
+    column : Column
+        What the column holds.
+    observed, imputed, truth : Cells
+        What ``read_table(table).cells`` has for the column; missing cells are left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        ``axes``.
+
+    Examples
+    --------
+    >>> from diffputer.tables.cells import cells_of_numpy
+    >>> axes = Figure().add_subplot()
+    >>> values = cells_of_numpy(np.array([1.0, 2.0, 2.5]))
+    >>> plot_column(axes, Column("x", "continuous"), values, values) is axes
+    True
+    """
+    groups = [cells for cells in (observed, imputed, truth) if cells is not None]
+    _plot_cells(axes, column, [(cells, np.ones(len(cells.array), dtype=bool)) for cells in groups])
+    return axes
+
+
+def _choose(missing: Booleans, most: int) -> list[int]:
+    """Positions of the columns to show, in order: all, or those with most holes."""
+    by_holes = np.argsort(-missing.sum(axis=0), kind="stable")
+    return sorted(by_holes[: max(most, 1)].tolist())
+
+
+def _grid_width(panels: int) -> int:
+    """How many panels stand side by side: few empty places, and neither a strip nor a tower."""
+    if panels <= 4:
+        return max(panels, 1)
+    return min((4, 5, 3), key=lambda width: (-panels % width, abs(width - 4)))
+
+
+def _head(axes: Axes, name: Any, holes: Booleans) -> None:
+    share = float(holes.mean()) if holes.size else 0.0
+    words = "complete" if not holes.any() else f"{share:.0%} missing" if share >= 0.01 else "<1% missing"
+    axes.set_title(_short(name, 26), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    axes.set_title(words, loc="right", fontsize=_SMALL, color=_GREY)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(_GREY)
+    axes.tick_params(labelsize=_SMALL, color=_GREY, labelcolor=_GREY, length=2.5)
+
+
+def _legend(with_truth: bool) -> list[Any]:
+    handles: list[Any] = [
+        Patch(**OBSERVED, label="observed"),
+        Line2D([], [], **IMPUTED, linewidth=2.2, label="imputed"),
+    ]
+    if with_truth:
+        handles.append(Line2D([], [], **TRUTH, label="hidden truth"))
+    return handles
+
+
+def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]) -> bool:
+    """Draw the observed, imputed and true cells of a column; say whether some lie outside the panel."""
+    if column.status == Status.PASSED_THROUGH or column.kind == Kind.TEXT:
+        _say(axes, "passed through")
+        return False
+    if not column.kind.is_numeric:
+        _plot_levels(axes, [_levels(cells, rows) for cells, rows in groups])
+        return False
+    values = [_finite(cells.numbers()[rows]) for cells, rows in groups]
+    shown = np.concatenate(values)
+    if not shown.size:
+        _say(axes, "nothing observed, nothing filled")
+        return False
+    values = _in_units(axes, column, values)
+    low, high = _range(values)
+    if low == high:
+        _plot_constant(axes, low, values)
+        return False
+    whole = column.kind == Kind.INTEGER and high - low < MOST_STEPS
+    edges = np.arange(low, high + 2.0) - 0.5 if whole else np.linspace(low, high, GRID + 1)
+    curves = [_density(part, edges, smooth=not whole) for part in values]
+    observed, imputed, *true = curves
+    if whole:
+        axes.stairs(observed, edges, fill=True, **OBSERVED)
+        axes.stairs(imputed, edges, linewidth=2.0, baseline=None, **IMPUTED)
+        for curve in true:
+            axes.stairs(curve, edges, baseline=None, **TRUTH)
+    else:
+        middle = (edges[:-1] + edges[1:]) / 2
+        axes.fill_between(middle, observed, linewidth=0, **OBSERVED)
+        axes.plot(middle, imputed, linewidth=2.0, solid_capstyle="round", **IMPUTED)
+        for curve in true:
+            axes.plot(middle, curve, **TRUTH)
+    top = max(float(curve.max(initial=0.0)) for curve in curves)
+    axes.set(yticks=[], ylim=(0.0, 1.08 * top if top > 0 else 1.0), xlim=(edges[0], edges[-1]))
+    return bool(any(((part < low) | (part > high)).any() for part in values))
+
+
+def _plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
+    """One value only: a bar of the observed cells, a bar of the filled ones."""
+    total = max(sum(len(part) for part in values[:2]), 1)
+    axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, **_bar_colours())
+    axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])
+    if isinstance(axes.xaxis.get_major_formatter(), ConciseDateFormatter):
+        axes.set_xticklabels([str(np.datetime64(int(value), "D"))])
+    else:
+        axes.set_xticklabels([f"{value:,.6g}"])
+
+
+def _plot_levels(axes: Axes, groups: list[list[Any]]) -> None:
+    """Shares of the levels as paired bars, the most frequent at the top."""
+    counts = [_count(group) for group in groups]
+    order = sorted(set().union(*counts), key=lambda level: (-counts[0].get(level, 0), str(level)))
+    if not order:
+        _say(axes, "nothing observed, nothing filled")
+        return
+    labels = [_short(level, 14) for level in order]
+    shares = [np.array([count.get(level, 0) for level in order], dtype=float) for count in counts]
+    if len(order) > MOST_LEVELS + 1:
+        labels = [*labels[:MOST_LEVELS], f"{len(order) - MOST_LEVELS} others"]
+        shares = [np.append(share[:MOST_LEVELS], share[MOST_LEVELS:].sum()) for share in shares]
+    shares = [share / max(share.sum(), 1.0) for share in shares]
+    places = np.arange(len(labels))
+    colours = _bar_colours()["color"]
+    for share, colour, shift in zip(shares[:2], colours, (-0.2, 0.2), strict=True):
+        axes.barh(places + shift, share, height=0.38, color=colour, linewidth=0)
+    for share in shares[2:]:
+        axes.vlines(share, places - 0.0, places + 0.4, color="black", linewidth=1.6)
+    axes.set_yticks(places)
+    axes.set_yticklabels(labels, parse_math=False)
+    axes.set(ylim=(len(labels) - 0.4, -0.6), xlim=(0.0, 1.05 * max(float(s.max()) for s in shares)))
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+
+
+def _bar_colours() -> dict[str, list[str]]:
+    return {"color": [OBSERVED["color"], IMPUTED["color"]]}
+
+
+def _levels(cells: Cells, rows: Booleans) -> list[Any]:
+    codes, levels = cells.labels()
+    return [levels[code] for code in codes[rows].tolist() if code >= 0]
+
+
+def _count(levels: Iterable[Any]) -> dict[Any, int]:
+    counts: dict[Any, int] = {}
+    for level in levels:
+        counts[level] = counts.get(level, 0) + 1
+    return counts
+
+
+def _finite(values: Floats) -> Floats:
+    return values[np.isfinite(values)]
+
+
+def _in_units(axes: Axes, column: Column, values: list[Floats]) -> list[Floats]:
+    """Numbers of an axis: dates in days since 1970, durations and times in a unit that suits them."""
+    if column.kind == Kind.DATETIME:
+        days = [part / DAY for part in values]
+        every = np.concatenate(days)
+        if _DAYS_OF_MATPLOTLIB[0] <= every.min() and every.max() <= _DAYS_OF_MATPLOTLIB[1]:
+            locator = AutoDateLocator(minticks=3, maxticks=5)
+            axes.xaxis.set_major_locator(locator)
+            axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+            return days
+        _count_ticks(axes)
+        return [1970 + part / 365.2425 for part in days]
+    _count_ticks(axes)
+    if column.kind not in (Kind.DURATION, Kind.TIME):
+        return values
+    largest = float(np.abs(np.concatenate(values)).max())
+    unit, size = next(((u, s) for u, s in _UNITS if largest >= 2 * s), ("ms", 1000.0))
+    if column.kind == Kind.TIME:
+        unit, size = "h", 3600 * SECOND
+    axes.set_xlabel(unit, loc="right", fontsize=_SMALL, color=_GREY, labelpad=-2)
+    return [part / size for part in values]
+
+
+def _count_ticks(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+
+
+def _tick(value: float, _: Any = None) -> str:
+    """A number in few characters: 2,500, 40k, 1.2M.
+
+    >>> [_tick(value) for value in (-122.5, 0.25, 2500, 40_000, 1.2e6, 3e-7)]
+    ['−122.5', '0.25', '2,500', '40k', '1.2M', '3e-07']
+    """
+    size = abs(value)
+    for limit, unit, suffix in ((1e15, 1.0, None), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if size >= limit:
+            text = f"{value:.3g}" if suffix is None else f"{value / unit:,.5g}{suffix}"
+            break
+    else:
+        text = f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"
+    return text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def _range(values: list[Floats]) -> tuple[float, float]:
+    """Ends of the axis: all values but the outermost of each group, and no further than needed."""
+    ends = [np.quantile(part, [0.0, TAIL, 1.0 - TAIL, 1.0]) for part in values if part.size]
+    low, near_low, near_high, high = (
+        float(end) for end in (pick(e[k] for e in ends) for k, pick in enumerate((min, min, max, max)))
+    )
+    width = near_high - near_low
+    if not math.isfinite(width) or width <= 0:
+        return low, high
+    # An end that is close anyway is shown whole.
+    low = low if near_low - low < 0.15 * width else near_low
+    high = high if high - near_high < 0.15 * width else near_high
+    return low, high
+
+
+def _density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
+    """Density at the middle of each bin, [bins]; smoothed by a normal kernel that stays inside the ends."""
+    if not values.size:
+        return np.zeros(len(edges) - 1)
+    counts = np.histogram(values, edges)[0].astype(np.float64)
+    bin_width = edges[1] - edges[0]
+    if smooth:
+        quarter, three_quarters = np.quantile(values, [0.25, 0.75])
+        inside = values[(values >= edges[0]) & (values <= edges[-1])]
+        spread = min(
+            s for s in (inside.std(), (three_quarters - quarter) / 1.34, edges[-1] - edges[0]) if s > 0
+        )
+        width = 0.9 * spread * len(values) ** -0.2  # Silverman's rule
+        counts = gaussian_filter1d(counts, max(width / bin_width, 1.5), mode="reflect")
+    density: Floats = counts / (len(values) * bin_width)
+    return density
+
+
+def _say(axes: Axes, words: str) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.text(
+        0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, fontsize=9, color=_GREY
+    )
+
+
+def _short(value: Any, length: int) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= length else text[: length - 1] + "…"

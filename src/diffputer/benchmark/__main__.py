@@ -1,0 +1,165 @@
+"""``python -m diffputer.benchmark``: run tasks, append their results to a file, one line for each."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from ..errors import DiffputerError
+from ..imputer import DiffPuter
+from ..runtime.devices import resolve_device
+from ..settings import QUALITIES, SETTING_NAMES, resolve_settings
+from .datasets import load_dataset
+from .runner import Row, append_rows, is_done, read_rows, run_task
+from .task import TASK_MECHANISMS, Task
+
+#: Hidden share in the paper's tables.
+PUBLISHED_RATE = 0.3
+_SCALES = {"1": 1.0, "0.01": 0.01, "percent": 0.01}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tasks that the command line names.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of the process.
+
+    Returns
+    -------
+    int
+        0 if everything ran, 1 if a result is a failure.
+    """
+    parser = _make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        parameters = _read_parameters(options)
+        tasks = [
+            Task(name, options.mechanism, options.rate, seed)
+            for name in options.datasets
+            for seed in options.seeds
+        ]
+        datasets = {name: load_dataset(name, options.data) for name in options.datasets}
+    except DiffputerError as error:
+        parser.error(str(error))
+    failed = False
+    for task in tasks:
+        seed = task.mask_seed
+        if not options.force and is_done(read_rows(options.out), task, parameters, seed, curve=options.curve):
+            _say(f"{task.id}  already in {options.out}")
+            continue
+        rows = run_task(
+            task,
+            datasets[task.dataset],
+            parameters,
+            seed=seed,
+            curve=options.curve,
+            curve_rows=options.curve_rows,
+            alone=options.alone,
+            label=options.label,
+        )
+        append_rows(options.out, rows)
+        failed = failed or any(row["error"] for row in rows)
+        for row in rows:
+            _say(describe_row(row))
+    return int(failed)
+
+
+def describe_row(row: Row) -> str:
+    """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
+    where = f"{row['task']}  {row['setting']}"
+    if row["error"]:
+        return f"{where}  FAILED {row['error']}"
+    if row["em_round"]:
+        where += f"  EM round {row['em_round']}"
+    words = [where]
+    for metric, title in (("mae", "MAE"), ("rmse", "RMSE"), ("accuracy", "accuracy")):
+        if row[metric] is not None:
+            beside = "" if row["em_round"] or row["rate"] != PUBLISHED_RATE else _show_published(row, metric)
+            words.append(f"{title} {100 * row[metric]:.2f}{beside}")
+    if row["fit_seconds"] is not None:
+        rounds = f"{row['em_rounds']} rounds, best {row['best_round']}"
+        words.append(f"fit {row['fit_seconds']:.1f} s ({rounds})")
+    words.append(f"transform {row['transform_seconds']:.1f} s")
+    return "  ".join(words)
+
+
+def find_published(dataset: str, mechanism: str, setting: str, metric: str) -> tuple[float, bool] | None:
+    """Give DiffPuter's score in the paper (plain, not times 100) and whether it is doubtful.
+
+    Examples
+    --------
+    >>> find_published("california", "mcar", "out_of_sample", "mae")
+    (0.3347, False)
+    """
+    return _read_published().get((dataset, mechanism, setting, metric))
+
+
+@lru_cache(maxsize=1)
+def _read_published() -> dict[tuple[str, str, str, str], tuple[float, bool]]:
+    text = files("diffputer.benchmark").joinpath("published.csv").read_text(encoding="utf-8")
+    found = {}
+    for fact in csv.DictReader(text.splitlines()):
+        if fact["method"] == "diffputer" and fact["scale"] in _SCALES and fact["mean"]:
+            key = (fact["dataset"], fact["mechanism"].lower(), fact["setting"], fact["metric"])
+            doubtful = "FLAG" in fact["note"] or "inferred" in fact["note"]
+            found[key] = (round(float(fact["mean"]) * _SCALES[fact["scale"]], 8), doubtful)
+    return found
+
+
+def _show_published(row: Row, metric: str) -> str:
+    published = find_published(row["dataset"], row["mechanism"], row["setting"], metric)
+    return "" if published is None else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m diffputer.benchmark", description=__doc__)
+    parser.add_argument("--data", help="folder with datasets.json (default: $DIFFPUTER_DATA)")
+    parser.add_argument("--datasets", nargs="+", required=True, help="names in datasets.json")
+    parser.add_argument("--mechanism", default="mcar", choices=TASK_MECHANISMS)
+    parser.add_argument("--rate", type=float, default=PUBLISHED_RATE, help="share of hidden cells")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the masks and of the imputer")
+    parser.add_argument("--out", required=True, help="CSV file to append to")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="parameter of DiffPuter"
+    )
+    parser.add_argument("--quality", default="auto", choices=QUALITIES)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--curve", action="store_true", help="also score every EM round")
+    parser.add_argument("--curve-rows", type=int, default=2000, help="rows that the curve is scored on")
+    parser.add_argument("--alone", action="store_true", help="this run has the machine to itself")
+    parser.add_argument("--label", default="", help="a remark for the rows")
+    parser.add_argument("--force", action="store_true", help="run again what the file already holds")
+    return parser
+
+
+def _read_parameters(options: argparse.Namespace) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"quality": options.quality, "device": options.device}
+    for pair in options.set:
+        name, _, text = pair.partition("=")
+        if name not in DiffPuter._get_param_names():
+            raise DiffputerError(f"--set must name a parameter of DiffPuter, however: {pair!r} does not.")
+        try:
+            parameters[name] = json.loads(text)
+        except json.JSONDecodeError:
+            parameters[name] = text
+    device = resolve_device(parameters["device"])
+    own = {name: parameters[name] for name in SETTING_NAMES if name in parameters}
+    resolve_settings(parameters["quality"], own, on_gpu=device.type == "cuda")  # refuse bad values now
+    return parameters
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""The benchmark's core: split, masks, scores, rows, the file of results, and the command."""
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer.benchmark.__main__ import find_published, main
+from diffputer.benchmark.datasets import load_dataset, split_rows
+from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
+from diffputer.benchmark.runner import (
+    FIELDS,
+    append_row,
+    append_rows,
+    find_git_hash,
+    is_done,
+    read_rows,
+    run_task,
+)
+from diffputer.benchmark.task import Task, code_table
+from diffputer.errors import InputError, SettingError
+
+TINY = {
+    "max_steps": 20,
+    "em_rounds": 2,
+    "hidden_width": 16,
+    "sampling_steps": 3,
+    "resampling_rounds": 1,
+    "n_draws": 2,
+    "em_draws": 2,
+    "device": "cpu",
+    "quality": "fast",
+}
+N_ROWS = 120
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=N_ROWS)
+    frame = pd.DataFrame(
+        {
+            "a": a,
+            "target": "t",
+            "c": rng.choice(["NA", "None", "?"], N_ROWS),
+            "whole": np.round(10 * a + rng.normal(size=N_ROWS)).astype(int),
+            "d": rng.choice([2, 10], N_ROWS),
+        }
+    )
+    frame.loc[[3, 50], "a"] = np.nan
+    (path / "toy.csv.gz").write_bytes(gzip.compress(frame.to_csv(index=False).encode()))
+    facts = {"toy": {"numeric": ["a", "whole"], "categorical": ["c", "d"], "target": "target"}}
+    (path / "datasets.json").write_text(json.dumps(facts))
+    return path
+
+
+@pytest.fixture(scope="module")
+def toy(folder):
+    return load_dataset("toy", folder)
+
+
+def test_split_is_the_protocols_and_leaves_the_global_generator_alone():
+    state = np.random.get_state()
+    try:
+        np.random.seed(1234)
+        expected = np.arange(101)
+        np.random.shuffle(expected)
+    finally:
+        np.random.set_state(state)
+    before = np.random.get_state()[1].copy()
+    train, test = split_rows(101)
+    assert (np.concatenate([train, test]) == expected).all()
+    assert len(train) == int(0.7 * 101)
+    assert (np.random.get_state()[1] == before).all()
+
+
+def test_dataset_has_its_columns_and_complete_rows(toy, folder, monkeypatch):
+    assert list(toy.frame) == ["a", "whole", "c", "d"]
+    assert len(toy.frame) == N_ROWS - 2
+    assert not toy.frame.isna().any().any()
+    assert toy.frame["whole"].dtype == np.float64
+    assert set(toy.frame["c"]) == {"NA", "None", "?"}
+    assert set(toy.frame["d"]) == {"2", "10"}
+    assert len(toy.fingerprint) == 64
+    monkeypatch.setenv("DIFFPUTER_DATA", str(folder))
+    assert load_dataset("toy").fingerprint == toy.fingerprint
+
+
+def test_unknown_data_are_named(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv("DIFFPUTER_DATA", raising=False)
+    with pytest.raises(InputError, match="DIFFPUTER_DATA"):
+        load_dataset("toy")
+    with pytest.raises(InputError, match=r"datasets\.json"):
+        load_dataset("toy", tmp_path)
+    with pytest.raises(InputError, match="there are: toy"):
+        load_dataset("iris", folder)
+    (tmp_path / "toy.csv.gz").write_bytes((folder / "toy.csv.gz").read_bytes())
+    facts = json.loads((folder / "datasets.json").read_text())
+    facts["toy"]["sha256_csv"] = "0" * 64
+    (tmp_path / "datasets.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match="SHA-256"):
+        load_dataset("toy", tmp_path)
+
+
+def test_masks_repeat_and_differ_by_seed_and_table(toy):
+    train, test = Task("toy").masks(toy)
+    again, _ = Task("toy").masks(toy)
+    other, _ = Task("toy", mask_seed=1).masks(toy)
+    assert train.shape == (82, 4)
+    assert test.shape == (36, 4)
+    assert (train == again).all()
+    assert (train != other).any()
+    assert (train[:36] != test).any()
+    assert 0.2 < train.mean() < 0.4
+
+
+def test_mar_draws_columns_for_train_and_test_independently(toy):
+    complete = []
+    for seed in range(8):
+        masks = Task("toy", "mar", mask_seed=seed).masks(toy)
+        complete.append([tuple(np.flatnonzero(~mask.any(axis=0))) for mask in masks])
+    assert all(len(train) == len(test) == 1 for train, test in complete)
+    assert any(train != test for train, test in complete)
+
+
+def test_categories_enter_masks_by_code(toy):
+    x = code_table(toy)
+    assert (x[:, 3] == (toy.frame["d"] == "10")).all()  # by number, not by text
+    assert set(x[:, 2]) == {0, 1, 2}
+
+
+def test_task_refuses_what_it_cannot_do(toy):
+    with pytest.raises(SettingError, match="mechanism"):
+        Task("toy", "nonsense")
+    with pytest.raises(SettingError, match="rate"):
+        Task("toy", rate=1.5)
+    with pytest.raises(SettingError, match="own data set"):
+        Task("other").masks(toy)
+
+
+def test_scores_have_known_answers():
+    truth = np.array([[1.0, 10.0], [3.0, 20.0], [5.0, 0.0]])
+    imputed = np.array([[1.0, 10.0], [3.0, 26.0], [7.0, 0.0]])
+    hidden = np.array([[False, False], [False, True], [True, False]])
+    deviation = observed_deviation(truth, hidden)
+    assert deviation.tolist() == [1.0, 5.0]  # of {1, 3} and {10, 0}
+    assert mae(truth, imputed, hidden, deviation) == pytest.approx((2 / 1 + 6 / 5) / 2)
+    assert rmse(truth, imputed, hidden, deviation) == pytest.approx(np.sqrt((4 + 36 / 25) / 2))
+    levels = np.array([["x", "u"], ["y", "v"]], dtype=object)
+    guessed = np.array([["x", "u"], ["x", "v"]], dtype=object)
+    assert accuracy(levels, guessed, np.array([[True, False], [True, True]])) == pytest.approx(2 / 3)
+
+
+def test_table_is_scored_by_column():
+    truth = pd.DataFrame({"n": [0.0, 2.0], "c": ["x", "y"]})
+    completed = pd.DataFrame({"n": [1.0, 2.0], "c": ["x", "x"]})
+    hidden = np.array([[True, True], [False, True]])
+    scores = score_table(truth, completed, hidden, np.array([2.0]), ("c",))
+    assert (scores.mae, scores.rmse, scores.accuracy) == (0.5, 0.5, 0.5)
+    assert scores.columns == {"n": {"mae": 0.5, "rmse": 0.5, "n": 1}, "c": {"accuracy": 0.5, "n": 2}}
+    nothing = score_table(truth, completed, np.zeros((2, 2), dtype=bool), np.array([2.0]), ("c",))
+    assert (nothing.mae, nothing.accuracy, nothing.columns) == (None, None, {})
+    with pytest.raises(InputError, match="imputed"):
+        score_table(truth, completed.mask(hidden), hidden, np.array([2.0]), ("c",))
+
+
+@pytest.fixture(scope="module")
+def results(toy):
+    return run_task(Task("toy"), toy, TINY, seed=5, curve=True, curve_rows=20, alone=True, label="try")
+
+
+def test_rows_have_every_field(results, toy):
+    assert all(tuple(row) == FIELDS for row in results)
+    final = [row for row in results if row["em_round"] is None]
+    assert [row["setting"] for row in final] == ["in_sample", "out_of_sample"]
+    optional = {"em_round", "error", "git_hash"}
+    for row in final:
+        assert all(row[name] is not None for name in FIELDS if name not in optional)
+        assert row["error"] is None
+        assert 0 < row["mae"] <= row["rmse"]
+        assert 0 <= row["accuracy"] <= 1
+        assert json.loads(row["columns"]).keys() == set(toy.frame)
+        assert json.loads(row["settings"])["n_draws"] == 2
+        assert (row["task"], row["method"], row["seed"]) == ("toy/mcar/0.3/0", "diffputer-paper", 5)
+        assert (row["alone"], row["label"], row["protocol_version"]) == (True, "try", 1)
+    assert [row["rows"] for row in final] == [82, 36]
+
+
+def test_curve_has_a_row_for_each_round_and_changes_nothing(results, toy):
+    curve = [(row["setting"], row["em_round"]) for row in results if row["em_round"]]
+    assert curve == [(s, k) for k in (1, 2) for s in ("in_sample", "out_of_sample")]
+    plain = run_task(Task("toy"), toy, TINY, seed=5)
+    assert [row["mae"] for row in plain] == [row["mae"] for row in results[-2:]]
+    # The last round is the best one or not; with as many draws the curve holds the final scores.
+    best = plain[1]["best_round"]
+    whole = run_task(Task("toy"), toy, TINY, seed=5, curve=True)
+    at_best = [row["mae"] for row in whole if row["em_round"] == best]
+    assert at_best == pytest.approx([row["mae"] for row in plain], abs=1e-9)
+
+
+def test_rows_that_are_not_scored_do_not_count(toy):
+    task = Task("toy")
+    from dataclasses import replace
+
+    from diffputer.benchmark.runner import make_parts
+
+    _, test = make_parts(task, replace(toy, not_scored=toy.test_rows[:1]))
+    _, mask = task.masks(toy)
+    assert not test.scored[0].any()
+    assert (test.scored[1:] == mask[1:]).all()
+    assert (test.holes.isna().to_numpy() == mask).all()
+
+
+def test_failure_is_a_row_with_the_reason(toy, tmp_path):
+    rows = run_task(Task("toy"), toy, {**TINY, "n_draws": -1})
+    assert [row["setting"] for row in rows] == ["in_sample", "out_of_sample"]
+    assert all("SettingError: n_draws must lie" in row["error"] for row in rows)
+    assert all(row["mae"] is None for row in rows)
+    append_rows(tmp_path / "r.csv", rows)
+    assert read_rows(tmp_path / "r.csv")[0]["mae"] == ""
+
+
+def test_processes_append_to_one_file(tmp_path):
+    path = tmp_path / "new" / "results.csv"
+    code = (
+        "import sys; from diffputer.benchmark.runner import append_row, FIELDS\n"
+        "for i in range(50): append_row(sys.argv[1], dict.fromkeys(FIELDS, sys.argv[2] * 999) | {'seed': i})"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    assert [process.wait() for process in running] == [0, 0]
+    with open(path, newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines[0] == list(FIELDS)
+    assert len(lines) == 101
+    assert all(len(line) == len(FIELDS) for line in lines)
+    assert {line[0][0] for line in lines[1:]} == {"a", "b"}
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_file_with_other_columns_is_refused(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="other ones"):
+        append_row(path, dict.fromkeys(FIELDS))
+    with pytest.raises(InputError, match="'extra'"):
+        append_row(path, dict.fromkeys([*FIELDS, "extra"]))
+    assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_what_is_done_is_found_by_task_settings_and_seed(results, tmp_path):
+    path = tmp_path / "results.csv"
+    append_rows(path, results)
+    rows, task = read_rows(path), Task("toy")
+    assert is_done(rows, task, TINY, 5, curve=True)
+    assert not is_done(rows, task, TINY, 6)
+    assert not is_done(rows, task, {**TINY, "n_draws": 3}, 5)
+    assert not is_done(rows, Task("toy", "mar"), TINY, 5)
+    without_curve = [row for row in rows if not row["em_round"]]
+    assert is_done(without_curve, task, TINY, 5)
+    assert not is_done(without_curve, task, TINY, 5, curve=True)
+    assert not is_done(without_curve[:1], task, TINY, 5)
+
+
+def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):
+    path = tmp_path / "results.csv"
+    arguments = ["--data", str(folder), "--datasets", "toy", "--out", str(path), "--seeds", "0"]
+    for name, value in TINY.items():
+        arguments += ["--set", f"{name}={value}"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out.count("MAE") == 2
+    assert "toy/mcar/0.3/0  out_of_sample" in out
+    assert main(arguments) == 0
+    assert "already in" in capsys.readouterr().out
+    assert len(read_rows(path)) == 2
+    assert main([*arguments, "--force"]) == 0
+    assert len(read_rows(path)) == 4
+    with pytest.raises(SystemExit):
+        main([*arguments, "--set", "n_drawz=3"])
+    assert "n_drawz" in capsys.readouterr().err
+
+
+def test_published_numbers_are_at_hand():
+    assert find_published("letter", "mcar", "out_of_sample", "rmse") == (0.4774, False)
+    assert find_published("adult", "mcar", "in_sample", "accuracy") == (0.7012, False)
+    assert find_published("news", "mar", "in_sample", "rmse") == (0.6553, True)
+    assert find_published("california", "mcar", "in_sample", "rmse") is None
+
+
+def test_git_hash_may_be_given(monkeypatch):
+    monkeypatch.setenv("DIFFPUTER_GIT_HASH", "abc")
+    assert find_git_hash() == "abc"

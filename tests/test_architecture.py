@@ -1,0 +1,89 @@
+"""The layers stay layers: imports go down only, files stay short, importing stays instant."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "diffputer"
+#: Bottom up; modules of one line are blind to each other.
+LAYERS = [
+    {"errors"},
+    {"settings"},
+    {"runtime"},
+    {"tables", "diffusion"},
+    {"em"},
+    {"analysis"},
+    {"imputations"},
+    {"persistence"},
+    {"imputer"},
+    {"demo", "benchmark"},
+    {"cli"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Names of the package's own parts that a file imports, at any depth of nesting."""
+    parts: set[str] = set()
+    package = ("diffputer", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, [base, node.module or ""]))
+            names = [module] if module != "diffputer" else [f"diffputer.{a.name}" for a in node.names]
+        else:
+            continue
+        parts |= {name.split(".")[1] for name in names if name.startswith("diffputer.")}
+    return parts
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down_only(path: Path) -> None:
+    part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if part in ("__init__", "__main__"):
+        return
+    for other in imported(path) - {part, "__version__"}:
+        assert LEVEL[other] < LEVEL[part], f"{part} must not import {other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_can_be_read_in_one_sitting(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_importing_is_silent_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, diffputer; "
+        "print([m for m in ('torch', 'pandas', 'numpy', 'sklearn', 'matplotlib') if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "[]\n"
+    assert result.stderr == ""
+
+
+def test_the_estimator_does_not_need_matplotlib_or_the_benchmark() -> None:
+    code = (
+        "import sys; from diffputer import DiffPuter; "
+        "print([m for m in ('matplotlib', 'diffputer.benchmark', 'diffputer.cli', 'polars') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+def test_public_names() -> None:
+    import diffputer
+
+    assert all(hasattr(diffputer, name) for name in diffputer.__all__)
+    assert set(diffputer.__all__) <= set(dir(diffputer))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = diffputer.nonsense

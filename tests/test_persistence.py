@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer import DiffPuter, InputError, ModelFileError
+from diffputer.em import EMState
+from diffputer.persistence import FileCheckpoint
+
+from .conftest import TINY
+
+
+@pytest.fixture
+def model(ugly: pd.DataFrame, tmp_path: Path) -> Path:
+    DiffPuter(random_state=0, **TINY).fit(ugly).save(tmp_path / "model.diffputer")
+    return tmp_path / "model.diffputer"
+
+
+def test_a_loaded_model_gives_the_same_imputations(ugly: pd.DataFrame, tmp_path: Path) -> None:
+    fitted = DiffPuter(random_state=0, bounds={"size": (0, 30)}, **TINY).fit(ugly)
+    fitted.save(tmp_path / "m")
+    loaded = DiffPuter.load(tmp_path / "m", device="cpu")
+    pd.testing.assert_frame_equal(loaded.transform(ugly), fitted.transform(ugly))
+    pd.testing.assert_frame_equal(loaded.sample(ugly, 2)[1], fitted.sample(ugly, 2)[1])
+    assert loaded.schema_ == fitted.schema_
+    assert loaded.settings_ == fitted.settings_
+    assert loaded.trace_ == fitted.trace_
+    assert loaded.feature_names_in_.tolist() == list(ugly.columns)
+    with pytest.raises(ValueError, match="town"):
+        loaded.transform(ugly.drop(columns="town"))
+    assert not list(tmp_path.glob("*tmp*"))
+
+
+def test_arrays_and_tables_without_anything_to_model(tmp_path: Path) -> None:
+    x = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 5.0]] * 6)
+    fitted = DiffPuter(random_state=0, **TINY).fit(x)
+    fitted.save(tmp_path / "m")
+    assert np.array_equal(DiffPuter.load(tmp_path / "m", device="cpu").transform(x), fitted.transform(x))
+    constant = pd.DataFrame({"a": [1.0, None, 1.0]})
+    DiffPuter(**TINY).fit(constant).save(tmp_path / "c")
+    assert DiffPuter.load(tmp_path / "c").transform(constant)["a"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_truncated_file(model: Path) -> None:
+    data = model.read_bytes()
+    for size in (0, 4, 100, len(data) // 2, len(data) - 1):
+        model.write_bytes(data[:size])
+        with pytest.raises(ModelFileError, match="truncated or another sort of file"):
+            DiffPuter.load(model)
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\x80\x04\x95pickle?")
+    with pytest.raises(ModelFileError, match="another sort of file"):
+        DiffPuter.load(path)
+    with pytest.raises(ModelFileError, match="not there"):
+        DiffPuter.load(tmp_path / "nothing")
+    with pytest.raises(ModelFileError, match="not there"):
+        DiffPuter.load(tmp_path)
+
+
+def _edit(path: Path, **changes: str) -> None:
+    """Change the metadata of a safetensors file (length, JSON header, data)."""
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header["__metadata__"].update(changes)
+    new = json.dumps(header).encode()
+    new += b" " * (-len(new) % 8)
+    path.write_bytes(struct.pack("<Q", len(new)) + new + data[8 + length :])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"version": "99"}, "version '99'.*Upgrade diffputer"),
+        ({"format": "cake recipe"}, "format is 'cake recipe'"),
+        ({"facts": "{"}, "damaged"),
+        ({"facts": "{}"}, "damaged"),
+        ({"facts": '{"encoder": {"schema": 3}}'}, "damaged"),
+    ],
+)
+def test_newer_other_and_damaged_descriptions(model: Path, changes: dict[str, str], sentence: str) -> None:
+    _edit(model, **changes)
+    with pytest.raises(ModelFileError, match=sentence):
+        DiffPuter.load(model)
+
+
+def test_a_place_that_cannot_be_written(ugly: pd.DataFrame, tmp_path: Path) -> None:
+    fitted = DiffPuter(random_state=0, **TINY).fit(ugly)
+    with pytest.raises(InputError, match="does not exist"):
+        fitted.save(tmp_path / "no" / "folder")
+    with pytest.raises(InputError, match="is a folder"):
+        fitted.save(tmp_path)
+
+
+class TestCheckpoints:
+    def test_a_killed_fit_goes_on_and_ends_as_if_it_had_not_been_killed(
+        self, ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        settings = {**TINY, "em_rounds": 3, "em_patience": 5}
+        for mode in ("fresh", "warm"):
+            whole = DiffPuter(random_state=0, network_per_round=mode, **settings).fit_transform(ugly)
+            path = tmp_path / mode
+            save = FileCheckpoint.save
+
+            def killed(self: FileCheckpoint, state: EMState, save: object = save) -> None:
+                save(self, state)  # type: ignore[operator]
+                if len(state.trace) == 2:
+                    raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(FileCheckpoint, "save", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    DiffPuter(random_state=0, network_per_round=mode, checkpoint=path, **settings).fit(ugly)
+            resumed = DiffPuter(random_state=0, network_per_round=mode, checkpoint=path, **settings).fit(ugly)
+            assert [line.round for line in resumed.trace_] == [1, 2, 3]
+            pd.testing.assert_frame_equal(resumed.transform(ugly), whole)
+
+    def test_a_checkpoint_of_another_table_is_refused(self, ugly: pd.DataFrame, tmp_path: Path) -> None:
+        path = tmp_path / "checkpoint"
+        DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly)
+        with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
+            DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly.iloc[5:])
+        with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
+            DiffPuter(random_state=1, checkpoint=path, **TINY).fit(ugly)
+        path.write_bytes(b"rubbish")
+        with pytest.raises(ModelFileError, match="truncated"):
+            DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly)
