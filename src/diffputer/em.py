@@ -6,8 +6,8 @@ Given the observed cells, repeat for k = 1, ..., K:
     E-step  x^(k)    = E[x_mis | x_obs, theta_k], the mean of N conditional draws (diffusion/sampling.py)
 
 starting from column means, x^(0)_mis = 0. Some rows are held out: no M-step trains on them, and each stops
-when its loss on them stops falling; some of their observed cells are hidden, and EM stops when the
-imputation of those cells stops improving.
+when its loss on them stops falling. Some observed cells, spread over all rows, are hidden: EM stops when
+their imputation stops improving, and the last E-step has them back.
 
 NOTE[paper]: the paper trains each M-step "until convergence" and fixes K. Trained that long, the network
 memorises its own last imputations and EM stalls; docs/dev/deviations.md has the measurements.
@@ -39,8 +39,8 @@ logger = logging.getLogger("diffputer")
 
 #: Fewest and most rows held out; small tables keep at least nine tenths of their rows.
 HELD_OUT_ROWS = (20, 2_000)
-#: Share of the observed cells of held-out rows that is hidden, to be imputed and scored.
-HELD_OUT_CELLS = 0.25
+#: Most observed cells that are hidden, to be imputed and scored.
+HELD_OUT_CELLS = 5_000
 #: Of the time that is left, the share that one M-step or one E-step may take under a time budget.
 MSTEP_SHARE, ESTEP_SHARE = 0.4, 0.3
 
@@ -239,7 +239,7 @@ def observed_range(x: NDArray[np.float32], missing: NDArray[np.bool_]) -> NDArra
 def choose_held_out(
     missing: NDArray[np.bool_], blocks: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Choose rows to hold out of every M-step, and observed cells of them to hide.
+    """Choose rows to hold out of every M-step, and observed cells to hide from EM.
 
     Cells are hidden whole: all encoded columns of a category together. A complete table hides none, as
     it has nothing to impute.
@@ -248,14 +248,16 @@ def choose_held_out(
     """
     n = len(missing)
     rng = np.random.default_rng(derive_seed(seed, "held-out") & ((1 << 63) - 1))
-    cells = np.zeros_like(missing)
     n_rows = min(n // 10, int(np.clip(round(share * n), *HELD_OUT_ROWS))) if share > 0 else 0
     rows = np.sort(rng.choice(n, n_rows, replace=False))
+    columns, first = np.unique(blocks, return_index=True)
+    observed = ~missing[:, first]
+    cells = np.zeros_like(observed)
     if missing.any():
-        columns, first = np.unique(blocks, return_index=True)
-        hidden = rng.random((n_rows, len(columns))) < HELD_OUT_CELLS
-        cells[rows] = hidden[:, np.searchsorted(columns, blocks)] & ~missing[rows]
-    return rows, cells
+        places = np.flatnonzero(observed)
+        n_cells = min(int(share * len(places)), HELD_OUT_CELLS)
+        cells.flat[rng.choice(places, n_cells, replace=False)] = True
+    return rows, cells[:, np.searchsorted(columns, blocks)]
 
 
 def _finished(state: EMState, k: int, settings: PaperSettings, deadline: Deadline) -> bool:

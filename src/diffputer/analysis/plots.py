@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -25,17 +26,19 @@ Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 # Light, middle and dark, so that the picture can be read in black and white.
-OBSERVED = {"color": "#d5d8dc"}
-IMPUTED = {"color": "#d9480f"}
-TRUTH = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
+OBSERVED: dict[str, Any] = {"color": "#d5d8dc"}
+IMPUTED: dict[str, Any] = {"color": "#d9480f"}
+TRUTH: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
 
 MOST_PANELS = 24  # of a wider table the columns with most holes are shown
 MOST_LEVELS = 7  # of a category; the rest is one bar
 MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
 TAIL = 0.01  # share of each tail that may lie outside a panel, so that outliers do not flatten the rest
+STEEP = 30  # times the median: where the axis would end that far out, it is logarithmic
 GRID = 256  # points of a curve
 _UNITS = (("d", DAY), ("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1000.0))
 _DAYS_OF_MATPLOTLIB = (-719_162.0, 2_932_896.0)  # the years 1 to 9999, counted from 1970
+_BARS = [OBSERVED["color"], IMPUTED["color"]]
 _SMALL, _GREY = 8, "#55595e"
 
 
@@ -106,8 +109,8 @@ def plot_distributions(
     shown = _choose(missing, max_panels)
     n_columns = _grid_width(len(shown))
     n_rows = math.ceil(len(shown) / n_columns)
-    figure = Figure(figsize=(max(3.0 * n_columns, 6.0), 2.05 * n_rows + 0.9), dpi=150, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.09, wspace=0.0, hspace=0.0)
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.09, wspace=0.0, hspace=0.0)
+    figure = Figure(figsize=(max(3.0 * n_columns, 6.0), 2.05 * n_rows + 0.9), dpi=150, layout=layout)
     clipped = False
     for place, position in enumerate(shown):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
@@ -172,13 +175,15 @@ def _grid_width(panels: int) -> int:
     """How many panels stand side by side: few empty places, and neither a strip nor a tower."""
     if panels <= 4:
         return max(panels, 1)
-    return min((4, 5, 3), key=lambda width: (-panels % width, abs(width - 4)))
+    widths = (4, 5, 3) if panels <= 9 else (4, 5)
+    return min(widths, key=lambda width: -panels % width)
 
 
 def _head(axes: Axes, name: Any, holes: Booleans) -> None:
     share = float(holes.mean()) if holes.size else 0.0
-    words = "complete" if not holes.any() else f"{share:.0%} missing" if share >= 0.01 else "<1% missing"
-    axes.set_title(_short(name, 26), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
+    words = f"{percent} missing" if share > 0 else "complete"
+    axes.set_title(_short(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
     axes.set_title(words, loc="right", fontsize=_SMALL, color=_GREY)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -214,30 +219,35 @@ def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]
     if low == high:
         _plot_constant(axes, low, values)
         return False
-    whole = column.kind == Kind.INTEGER and high - low < MOST_STEPS
+    if column.kind in (Kind.CONTINUOUS, Kind.INTEGER) and _is_steep(values, high):
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda power, _: _tick(10.0**power)))
+        values = [np.log10(part) for part in values]
+        low, high = _range(values)
+    whole = column.kind == Kind.INTEGER and low == round(low) and high - low < MOST_STEPS
     edges = np.arange(low, high + 2.0) - 0.5 if whole else np.linspace(low, high, GRID + 1)
-    curves = [_density(part, edges, smooth=not whole) for part in values]
-    observed, imputed, *true = curves
-    if whole:
-        axes.stairs(observed, edges, fill=True, **OBSERVED)
-        axes.stairs(imputed, edges, linewidth=2.0, baseline=None, **IMPUTED)
-        for curve in true:
-            axes.stairs(curve, edges, baseline=None, **TRUTH)
-    else:
-        middle = (edges[:-1] + edges[1:]) / 2
-        axes.fill_between(middle, observed, linewidth=0, **OBSERVED)
-        axes.plot(middle, imputed, linewidth=2.0, solid_capstyle="round", **IMPUTED)
-        for curve in true:
-            axes.plot(middle, curve, **TRUTH)
-    top = max(float(curve.max(initial=0.0)) for curve in curves)
+    middle = (edges[:-1] + edges[1:]) / 2
+    top = 0.0
+    styles = ({**OBSERVED, "linewidth": 0}, {**IMPUTED, "linewidth": 2.0}, TRUTH)
+    for order, (part, style) in enumerate(zip(values, styles, strict=False)):
+        if not part.size:
+            continue
+        curve = _density(part, edges, smooth=not whole)
+        top = max(top, float(curve.max()))
+        if whole:
+            axes.stairs(curve, edges, fill=order == 0, baseline=0.0 if order == 0 else None, **style)
+        elif order == 0:
+            axes.fill_between(middle, curve, **style)
+        else:
+            axes.plot(middle, curve, **style)
     axes.set(yticks=[], ylim=(0.0, 1.08 * top if top > 0 else 1.0), xlim=(edges[0], edges[-1]))
-    return bool(any(((part < low) | (part > high)).any() for part in values))
+    return any(bool(((part < low) | (part > high)).any()) for part in values)
 
 
 def _plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
     """One value only: a bar of the observed cells, a bar of the filled ones."""
     total = max(sum(len(part) for part in values[:2]), 1)
-    axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, **_bar_colours())
+    axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, color=_BARS)
     axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])
     if isinstance(axes.xaxis.get_major_formatter(), ConciseDateFormatter):
         axes.set_xticklabels([str(np.datetime64(int(value), "D"))])
@@ -259,21 +269,16 @@ def _plot_levels(axes: Axes, groups: list[list[Any]]) -> None:
         shares = [np.append(share[:MOST_LEVELS], share[MOST_LEVELS:].sum()) for share in shares]
     shares = [share / max(share.sum(), 1.0) for share in shares]
     places = np.arange(len(labels))
-    colours = _bar_colours()["color"]
-    for share, colour, shift in zip(shares[:2], colours, (-0.2, 0.2), strict=True):
+    for share, colour, shift in zip(shares[:2], _BARS, (-0.2, 0.2), strict=True):
         axes.barh(places + shift, share, height=0.38, color=colour, linewidth=0)
     for share in shares[2:]:
-        axes.vlines(share, places - 0.0, places + 0.4, color="black", linewidth=1.6)
+        axes.vlines(share, places, places + 0.4, color="black", linewidth=1.6)
     axes.set_yticks(places)
     axes.set_yticklabels(labels, parse_math=False)
     axes.set(ylim=(len(labels) - 0.4, -0.6), xlim=(0.0, 1.05 * max(float(s.max()) for s in shares)))
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
-
-
-def _bar_colours() -> dict[str, list[str]]:
-    return {"color": [OBSERVED["color"], IMPUTED["color"]]}
 
 
 def _levels(cells: Cells, rows: Booleans) -> list[Any]:
@@ -298,9 +303,11 @@ def _in_units(axes: Axes, column: Column, values: list[Floats]) -> list[Floats]:
         days = [part / DAY for part in values]
         every = np.concatenate(days)
         if _DAYS_OF_MATPLOTLIB[0] <= every.min() and every.max() <= _DAYS_OF_MATPLOTLIB[1]:
-            locator = AutoDateLocator(minticks=3, maxticks=5)
+            locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
             axes.xaxis.set_major_locator(locator)
-            axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+            formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
+            axes.xaxis.set_major_formatter(formatter)
+            axes.xaxis.get_offset_text().set(size=_SMALL, color=_GREY)
             return days
         _count_ticks(axes)
         return [1970 + part / 365.2425 for part in days]
@@ -311,7 +318,7 @@ def _in_units(axes: Axes, column: Column, values: list[Floats]) -> list[Floats]:
     unit, size = next(((u, s) for u, s in _UNITS if largest >= 2 * s), ("ms", 1000.0))
     if column.kind == Kind.TIME:
         unit, size = "h", 3600 * SECOND
-    axes.set_xlabel(unit, loc="right", fontsize=_SMALL, color=_GREY, labelpad=-2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{_tick(value)} {unit}"))
     return [part / size for part in values]
 
 
@@ -351,6 +358,12 @@ def _range(values: list[Floats]) -> tuple[float, float]:
     return low, high
 
 
+def _is_steep(values: list[Floats], high: float) -> bool:
+    """Whether positive values spread so far that only their logarithm can be seen."""
+    every = np.concatenate(values)
+    return bool(every.min() > 0 and high > STEEP * np.median(every))
+
+
 def _density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
     """Density at the middle of each bin, [bins]; smoothed by a normal kernel that stays inside the ends."""
     if not values.size:
@@ -371,9 +384,7 @@ def _density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
 
 def _say(axes: Axes, words: str) -> None:
     axes.set(xticks=[], yticks=[])
-    axes.text(
-        0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, fontsize=9, color=_GREY
-    )
+    axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, fontsize=9, color=_GREY)
 
 
 def _short(value: Any, length: int) -> str:

@@ -1,0 +1,391 @@
+"""The command line: parse, call the public API, write. Data go to standard output, words to standard error.
+
+Nothing heavy is imported until a command runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+
+import typer
+
+from . import __version__
+from .errors import InputError, SettingError
+from .runtime.reporting import Reporter
+from .settings import ENGINES, QUALITIES, SETTING_NAMES
+from .tables.paths import Kind as Format
+from .tables.paths import check_writable, file_kind, read_bytes
+
+if TYPE_CHECKING:
+    from .imputer import DiffPuter
+    from .tables.files import TableFile
+
+#: What the library calls things that have another name here.
+_NAMES_HERE = {"categorical_features": "--categorical", "max_levels": "--set max_levels"}
+#: What --set may name: all that changes a result and has no option of its own.
+KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+_IN, _OUT, _FIT = "Input", "Output", "Model"
+_KINDS = "continuous, integer, boolean, categorical, datetime, duration, time, or text, which is not filled"
+#: The options of ``impute`` by parameter: panel, value and help.
+_HELP = {
+    "missing": (_IN, "MARKER", "A word for a missing cell, besides empty, NA, NaN, null, None. Repeatable."),
+    "delimiter": (_IN, "D", "Between the cells of text."),
+    "encoding": (_IN, "E", "Of text."),
+    "decimal": (_IN, ".|,", "In the numbers of text."),
+    "format": (_IN, "csv|tsv|parquet|arrow", "Of standard streams and files whose suffix does not tell."),
+    "output": (_OUT, "FILE", "The suffix tells the format; - is standard output."),
+    "draws": (_OUT, "M", "Write M random completions, not one best guess, with columns .imp and .id first."),
+    "save_model": (_OUT, "FILE", "Keep the fitted model, for --model."),
+    "quiet": (_OUT, None, "No progress bars and no summary; only warnings and errors."),
+    "debug": (_OUT, None, "Show the traceback of an error."),
+    "model": (_FIT, "FILE", "Use a saved model: nothing is fitted, columns are matched by name."),
+    "engine": (_FIT, "|".join(ENGINES), "Which algorithm."),
+    "quality": (_FIT, "|".join(QUALITIES), "auto takes paper on a GPU and fast on a CPU."),
+    "time_budget": (_FIT, "SECONDS", "Stop in time, with the best found so far."),
+    "device": (_FIT, "auto|cpu|cuda|mps", "Where to compute."),
+    "seed": (_FIT, "N", "Same seed, same answer."),
+    "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
+    "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
+    "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
+    "checkpoint": (_FIT, "FILE", "Keep each finished round; the same command goes on from there."),
+    "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as n_draws=20. Repeatable."),
+}
+_DEFAULTS = {
+    "output": "INPUT.imputed.SUFFIX",
+    "format": "csv",
+    "encoding": "utf-8",
+    "bounds": "observed range",
+    **dict.fromkeys(("delimiter", "decimal", "kind"), "found out"),
+}
+Text: TypeAlias = str | None
+Texts: TypeAlias = list[str] | None
+
+
+def _option(name: str, **more: Any) -> Any:
+    panel, value, words = _HELP[name]
+    names = ["--" + name.replace("_", "-")] + (["-" + name[0]] if name in ("output", "quiet") else [])
+    given = {
+        "metavar": value,
+        "help": words,
+        "rich_help_panel": panel,
+        "show_default": _DEFAULTS.get(name, True),
+    }
+    return typer.Option(*names, **{**given, **more})
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"diffputer {__version__}")
+        raise typer.Exit
+
+
+_Version = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+_Input = typer.Argument(
+    metavar="INPUT", help="A CSV, TSV (also .gz), Parquet or Arrow file; - is standard input."
+)
+_Folder = _option(
+    "output", rich_help_panel=None, metavar="DIR", help="Folder to write to.", show_default=True
+)
+
+
+@app.callback()
+def diffputer(version: Annotated[bool, _Version] = False) -> None:
+    """Fill in the missing values of a table. Begin with [bold]diffputer impute --help[/]."""
+
+
+@app.command()
+def impute(
+    context: typer.Context,
+    input: Annotated[str, _Input],
+    missing: Annotated[Texts, _option("missing")] = None,
+    delimiter: Annotated[Text, _option("delimiter")] = None,
+    encoding: Annotated[Text, _option("encoding")] = None,
+    decimal: Annotated[Text, _option("decimal")] = None,
+    format: Annotated[Text, _option("format")] = None,
+    output: Annotated[Text, _option("output")] = None,
+    draws: Annotated[int | None, _option("draws", min=1)] = None,
+    save_model: Annotated[Text, _option("save_model")] = None,
+    model: Annotated[Text, _option("model")] = None,
+    engine: Annotated[str, _option("engine")] = "paper",
+    quality: Annotated[str, _option("quality")] = "auto",
+    time_budget: Annotated[float | None, _option("time_budget")] = None,
+    device: Annotated[str, _option("device")] = "auto",
+    seed: Annotated[int, _option("seed")] = 0,
+    categorical: Annotated[Texts, _option("categorical")] = None,
+    bounds: Annotated[Texts, _option("bounds")] = None,
+    kind: Annotated[Texts, _option("kind")] = None,
+    checkpoint: Annotated[Text, _option("checkpoint")] = None,
+    settings: Annotated[Texts, _option("set")] = None,
+    quiet: Annotated[bool, _option("quiet")] = False,
+    debug: Annotated[bool, _option("debug")] = False,
+) -> None:
+    """Fill in the missing values of a table file. Observed cells come back as they are.
+
+    [bold]Examples[/]
+
+    [cyan]diffputer impute survey.csv[/]  writes survey.imputed.csv
+
+    [cyan]diffputer impute survey.csv -o full.parquet --missing "?" --bounds age:0:120[/]
+
+    [cyan]diffputer impute survey.csv --draws 20 -o draws.csv[/]  for honest uncertainty
+
+    [cyan]diffputer impute survey.csv --save-model survey.diffputer --time-budget 300[/]
+
+    [cyan]diffputer impute new.csv --model survey.diffputer[/]  the same columns, nothing fitted
+
+    [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
+    """
+    session = Reporter(quiet, debug, _NAMES_HERE, checkpoint=checkpoint)
+    with session.reporting():
+        started = time.perf_counter()
+        if model is not None:
+            _refuse_for_model(context)
+        target, formats = _check_paths(
+            input, output, format, {"save-model": save_model, "checkpoint": checkpoint}
+        )
+        given = _read_settings(settings or [])
+        kinds = dict(_pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
+
+        from .imputer import DiffPuter
+        from .tables.files import read_table_file, write_long, write_table_file
+
+        if model is not None:
+            imputer = DiffPuter.load(model, device=device)
+        else:
+            imputer = DiffPuter(
+                engine=engine,
+                quality=quality,
+                categorical_features=categorical or None,
+                schema=kinds or None,
+                random_state=seed,
+                device=device,
+                time_budget=time_budget,
+                checkpoint=checkpoint,
+                **given,
+            )
+        imputer.progress = False if quiet else None
+        table = read_table_file(
+            input,
+            missing=missing or (),
+            delimiter=delimiter,
+            encoding=encoding,
+            decimal=decimal,
+            format=formats[0],
+        )
+        if model is None:
+            imputer.bounds = _read_bounds(bounds or [], _names(table.frame)) or None
+        table, completed = _complete(
+            session, table, imputer, draws, model is not None, save_model is not None
+        )
+        if draws is None:
+            write_table_file(target, table, completed[0], format=formats[1])
+        else:
+            write_long(target, table, completed, format=formats[1])
+        session.written.append("standard output" if target == "-" else target)
+        if save_model is not None:
+            imputer.save(save_model)
+            session.written.append(save_model)
+        if not quiet:
+            _summarise(session, table, completed, imputer, time.perf_counter() - started)
+
+
+@app.command()
+def demo(
+    output: Annotated[str, _Folder] = "demo_output",
+    seed: Annotated[int, _option("seed", rich_help_panel=None)] = 0,
+    quiet: Annotated[bool, _option("quiet", rich_help_panel=None)] = False,
+    debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
+) -> None:
+    """Impute the embedded sample: hide known cells, fill them in, show scores and a picture."""
+    session = Reporter(quiet, debug, interrupted="the demo was stopped")
+    with session.reporting():
+        from .demo import run_demo
+
+        run_demo(output, seed, progress=False if quiet else None)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="diffputer")
+
+
+def _check_paths(
+    input: str, output: str | None, format: str | None, others: dict[str, str | None]
+) -> tuple[str, tuple[Format | None, Format | None]]:
+    """Find mistakes before the work; give the output, and the formats of input and output."""
+    if input != "-" and (not os.path.exists(input) or os.path.isdir(input)):
+        read_bytes(input)  # says what is wrong
+    target = _default_output(input) if output is None else output
+    formats: list[Format | None] = [None, None]
+    if format is not None:
+        unclear = [_is_unclear(path) for path in (input, target)]
+        known = file_kind("-", cast(Format, format))[0]
+        # With no stream and no odd suffix, the suffix of the input must be misleading.
+        formats = [known if here else None for here in (unclear if any(unclear) else (True, False))]
+    file_kind(input, formats[0])
+    check_writable(target, format=formats[1])
+    taken = {os.path.realpath(path) for path in (input, target) if path != "-"}
+    for option, path in others.items():
+        if path is not None and (path == "-" or os.path.realpath(path) in taken):
+            raise SettingError(f"--{option} needs a file of its own, however: {path!r}. Name another one.")
+        if path is not None:
+            taken.add(os.path.realpath(path))
+            check_writable(path, format="csv")  # any suffix will do
+    return target, (formats[0], formats[1])
+
+
+def _is_unclear(path: str) -> bool:
+    try:
+        file_kind(path)
+    except InputError:
+        return True
+    return path == "-"
+
+
+def _default_output(input: str) -> str:
+    """Name the output after the input.
+
+    >>> _default_output("a/survey.csv.gz"), _default_output("-")
+    ('a/survey.imputed.csv.gz', '-')
+    """
+    path = Path(input)
+    zipped = path.suffix if path.suffix.lower() == ".gz" else ""
+    inner = path.with_suffix("") if zipped else path
+    return "-" if input == "-" else str(inner.with_name(f"{inner.stem}.imputed{inner.suffix}{zipped}"))
+
+
+def _refuse_for_model(context: typer.Context) -> None:
+    """With --model, refuse what only a fit could use: silence would look as if it had worked."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if getattr(context.get_parameter_source(str(option.name)), "name", "") == "COMMANDLINE"
+        and (getattr(option, "rich_help_panel", "") == _FIT or option.name == "save_model")
+        and option.name not in ("model", "device")
+    ]
+    if given:
+        raise SettingError(f"With --model nothing is fitted, so leave out {', '.join(given)}.")
+
+
+def _pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
+    """Split NAME=VALUE at its first or last equals sign."""
+    name, sign, value = text.partition("=") if first else text.rpartition("=")
+    if not (name and sign and value):
+        raise SettingError(f"{option} must be given as {form}, however: {text!r}.")
+    return name.strip(), value.strip()
+
+
+def _value(text: str) -> Any:
+    """A number if it is one; nothing is None."""
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return text or None
+
+
+def _read_settings(texts: Sequence[str]) -> dict[str, Any]:
+    given = dict(_pair(text, "--set", "NAME=VALUE", first=True) for text in texts)
+    if unknown := [name for name in given if name not in KNOWN_SETTINGS]:
+        raise SettingError(
+            f"--set must name a setting, however: {unknown[0]!r}. Known are {', '.join(KNOWN_SETTINGS)}."
+        )
+    return {name: _value(text) for name, text in given.items()}
+
+
+def _read_bounds(texts: Sequence[str], names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Read COL:LOW:HIGH; names and times of day may hold colons themselves.
+
+    >>> _read_bounds(["age:0:", "a:b:08:00:17:30"], ["age", "a:b"])
+    {'age': (0, None), 'a:b': ('08:00', '17:30')}
+    """
+    bounds = {}
+    for text in texts:
+        name = max((name for name in names if text.startswith(f"{name}:")), key=len, default=None)
+        ends = [] if name is None else text[len(name) + 1 :].split(":")
+        if name is None or len(ends) % 2:
+            raise InputError(
+                f"--bounds must be given as COL:LOW:HIGH, with a column of the table, however: {text!r}. "
+                f"The table has: {', '.join(map(str, names[:30]))}."
+            )
+        half = len(ends) // 2
+        bounds[name] = (_value(":".join(ends[:half])), _value(":".join(ends[half:])))
+    return bounds
+
+
+def _names(frame: Any) -> list[str]:
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
+def _complete(
+    session: Reporter, table: TableFile, imputer: DiffPuter, draws: int | None, fitted: bool, must_fit: bool
+) -> tuple[TableFile, Sequence[Any]]:
+    """Fit unless that was done, and fill; the completed tables have the columns of the file."""
+    from .tables.frames import read_table
+    from .tables.matching import match_columns
+
+    missing = read_table(table.frame).missing
+    rows, columns = missing.shape
+    session.say(f"{rows:,} rows x {columns:,} columns, {missing.sum():,} of {missing.size:,} cells missing")
+    if not missing.any():
+        session.say("nothing is missing: the table is copied as it is")
+        if not (fitted or must_fit):
+            return table, [table.frame] * (draws or 1)
+    if not fitted:
+        imputer.fit(table.frame)
+        frame = table.frame
+        return table, [imputer.transform(frame)] if draws is None else imputer.sample(frame, draws)
+    match = match_columns(table, imputer.schema_)
+    if match.extra:
+        session.say(
+            f"columns that the model does not know are left as they are: {', '.join(map(str, match.extra))}",
+            "note",
+        )
+    completed = [imputer.transform(match.part)] if draws is None else imputer.sample(match.part, draws)
+    return match.table, [match.restore(one) for one in completed]
+
+
+def _summarise(
+    session: Reporter, table: TableFile, completed: Sequence[Any], imputer: DiffPuter, seconds: float
+) -> None:
+    """Say what was filled, how well, and where it went."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text as Cell
+
+    from .analysis.summary import as_cells, in_words, summarise
+
+    if imputer.__sklearn_is_fitted__():  # else nothing was missing
+        lines = summarise(table.frame, completed, imputer.schema_)
+        titles, *rows = as_cells(lines)
+        shown = Table(box=None, header_style="bold", pad_edge=False)
+        for place, title in enumerate(titles):
+            shown.add_column(title, justify="left" if place < 2 else "right")
+        for row in rows:
+            shown.add_row(*map(Cell, row))
+        if rows:
+            Console(stderr=True).print(shown)
+        session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
+        tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
+        if tried:
+            best = min(tried, key=lambda trace: trace.held_out_error)
+            session.say(
+                f"error on held-out cells {best.held_out_error:.2f} standard deviations "
+                f"(column means: {best.baseline_error:.2f})"
+            )
+    session.say(f"wrote {' and '.join(session.written)}")

@@ -1,0 +1,86 @@
+"""What a command says on standard error: notes, warnings as plain lines, errors as a sentence and a code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import DiffputerError
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@dataclass
+class Reporter:
+    """One command's voice, and its memory of what it has written.
+
+    Attributes
+    ----------
+    quiet : bool
+        Say only warnings and errors.
+    debug : bool
+        Show the traceback of an error.
+    names : mapping
+        What the library calls things that have another name on the command line.
+    interrupted : str
+        What to say on Ctrl-C as long as nothing was written.
+    checkpoint : str or None
+        A file from which the same command can go on, if it exists by then.
+    written : list of str
+        Files that are complete.
+    """
+
+    quiet: bool = False
+    debug: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    interrupted: str = "nothing was written"
+    checkpoint: str | None = None
+    written: list[str] = field(default_factory=list)
+    _said: set[str] = field(default_factory=set)
+
+    def say(self, words: Any, kind: str = "") -> None:
+        """Say something on one line, once; ``kind`` comes before it: note, warning, error."""
+        line = " ".join(str(words).split())
+        for theirs, ours in self.names.items():
+            line = line.replace(theirs, ours)
+        line = f"{kind}: {line}" if kind else line
+        if line not in self._said and not (self.quiet and kind in ("", "note")):
+            self._said.add(line)
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Run a command: its warnings become lines, its errors a sentence and an exit code."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", UserWarning)  # those of the library among them
+                warnings.showwarning = lambda message, *_, **__: self.say(message, "warning")
+                yield
+        except KeyboardInterrupt:
+            done = f"{' and '.join(self.written)} was written" if self.written else self.interrupted
+            if self.checkpoint and os.path.exists(self.checkpoint):
+                done += f"; the same command goes on from {self.checkpoint}"
+            self.say(done, "interrupted")
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:  # whoever read our output has left: nobody to tell
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_FAILURE)
+        except Exception as error:  # noqa: BLE001 - a program's last resort
+            if self.debug:
+                traceback.print_exc()
+            expected = isinstance(error, DiffputerError)
+            words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
+            if not (expected or self.debug):
+                words += " (--debug shows where it happened)"
+            if self.written:
+                words += f" ({' and '.join(self.written)} was written before.)"
+            self.say(words, "error")
+            sys.exit(EXIT_USAGE if expected else EXIT_FAILURE)
