@@ -1,4 +1,4 @@
-"""What all tests share: one thread each (several workers run at once) and settings small enough to wait for."""
+"""What all tests share: one thread each (several workers run at once), and small settings."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def impute(
 def demo(
     output: Annotated[str, _Folder] = "demo_output",
     seed: Annotated[int, _option("seed", rich_help_panel=None)] = 0,
-    quiet: Annotated[bool, _option("quiet", rich_help_panel=None)] = False,
+    quiet: Annotated[bool, _option("quiet", rich_help_panel=None, help="No progress bars.")] = False,
     debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
 ) -> None:
     """Impute the embedded sample: hide known cells, fill them in, show scores and a picture."""

@@ -104,7 +104,13 @@ def run_demo(
 
     Examples
     --------
-    >>> result = run_demo()  # doctest: +SKIP
+    >>> import io, tempfile
+    >>> tiny = {"max_steps": 20, "em_rounds": 1, "hidden_width": 16, "resampling_rounds": 1}
+    >>> quiet = Console(file=io.StringIO())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = run_demo(folder, n_rows=100, settings=tiny, progress=False, console=quiet)
+    >>> result.scores["method"].unique().tolist()
+    ['DiffPuter', 'IterativeImputer', 'mean / mode']
     """
     console = console or Console(highlight=False)
     folder = Path(output_dir)

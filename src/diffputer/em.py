@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -302,7 +302,8 @@ def _fit_into(
     while cost(settings) > allowed:
         for name, least in _CHEAPER:
             if (value := getattr(settings, name)) > least:
-                settings = dataclasses.replace(settings, **{name: max(least, int(value / 1.5))})
+                changes: dict[str, Any] = {name: max(least, int(value / 1.5))}
+                settings = dataclasses.replace(settings, **changes)
                 break
         else:
             break
@@ -325,7 +326,7 @@ def _cell_error(
     cells: NDArray[np.bool_],
     blocks: NDArray[np.int64],
 ) -> float:
-    """Give the mean absolute error over cells; a cell of several encoded columns counts once, as their mean."""
+    """Give the mean absolute error over cells; one of several encoded columns counts once, as their mean."""
     if not cells.any():
         return float("nan")
     columns, counts = np.unique(blocks, return_counts=True)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .tables.encoding import TableEncoder
-from .tables.frames import Table, Values
+from .tables.filling import Values
+from .tables.frames import Table
+from .tables.schema import Schema
 
 
 class Imputations(Sequence[Any]):
@@ -20,7 +25,7 @@ class Imputations(Sequence[Any]):
         The incomplete table.
     filled
         For each draw, column position -> values for the missing cells of that column.
-    encoder
+    schema
         What the columns hold.
 
     Examples
@@ -34,11 +39,31 @@ class Imputations(Sequence[Any]):
     """
 
     def __init__(
-        self, table: Table, filled: Sequence[Mapping[int, Values]], encoder: TableEncoder | None = None
-    ):
+        self, table: Table, filled: Sequence[Mapping[int, Values]], schema: Schema | None = None
+    ) -> None:
         self._table = table
         self._filled = list(filled)
-        self.schema = encoder.schema if encoder is not None else None
+        self.schema = schema
+
+    @classmethod
+    def from_draws(
+        cls,
+        table: Table,
+        encoder: TableEncoder,
+        x: NDArray[np.float32],
+        blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    ) -> Imputations:
+        """Decode draws that come as blocks of (row numbers [r], draws [m, r, d]).
+
+        Shape: x [n, d], the encoded table.
+        """
+        filled = []
+        for j in range(len(blocks[0][1])):
+            completed = x.copy()
+            for rows, draws in blocks:
+                completed[rows] = draws[j]
+            filled.append(encoder.decode(table, completed))
+        return cls(table, filled, encoder.schema)
 
     def __len__(self) -> int:
         return len(self._filled)
@@ -49,9 +74,7 @@ class Imputations(Sequence[Any]):
     def __getitem__(self, index: slice) -> Imputations: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            part = Imputations(self._table, self._filled[index])
-            part.schema = self.schema
-            return part
+            return Imputations(self._table, self._filled[index], self.schema)
         return self._table.with_filled(self._filled[index])
 
     def __iter__(self) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
-from .em import Checkpoint, EMResult, EMRound, draw, fit_em, impute
-from .errors import InputError, SettingError
+from .em import Checkpoint, EMResult, draw, fit_em, impute
+from .errors import InputError
 from .imputations import Imputations
 from .runtime.devices import Deadline, check_memory, resolve_device, resolve_precision
 from .runtime.progress import show_progress
@@ -36,7 +36,7 @@ from .tables.frames import Table, read_table
 from .tables.schema import Schema
 
 
-class DiffPuter(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fill in missing values by expectation-maximisation with a diffusion model.
 
     A table goes in (pandas, polars, pyarrow or numpy) and the same table comes out complete: same
@@ -211,8 +211,15 @@ noise_log_mean, noise_log_deviation, sigma_data
         )
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
-        self._result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
+        result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
+        self._take_over(result)
         return self
+
+    def _take_over(self, result: EMResult | None) -> None:
+        self._result = result
+        self.schema_ = self._encoder.schema
+        self.settings_ = None if result is None else result.settings
+        self.trace_ = [] if result is None else result.trace
 
     def _fit_encoded(
         self, table: Table, device: torch.device, settings: PaperSettings, deadline: Deadline
@@ -258,7 +265,7 @@ noise_log_mean, noise_log_deviation, sigma_data
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
             return self._encoder.fill(table, encoded.x)
-        result, dtype = self._on_device()
+        result, dtype = self._on_device(self._result)
         with show_progress(self.progress) as progress:
             x = impute(encoded.x, encoded.missing, result, seed=self.seed_, dtype=dtype, progress=progress)
         return self._encoder.fill(table, x)
@@ -281,7 +288,6 @@ noise_log_mean, noise_log_deviation, sigma_data
         check_is_fitted(self)
         check_number("n_draws", n_draws, 1, 1 << 31, closed=True, whole=True)
         table = self._read(X, reset=False)
-        n_draws = int(n_draws)
         rows = int(self._holes(table).any(axis=1).sum())
         check_memory(
             n_draws * (4 * rows * self._encoder.width + 16 * int(table.missing.sum())),
@@ -290,28 +296,12 @@ noise_log_mean, noise_log_deviation, sigma_data
         )
         encoded = self._encoder.encode(table)
         if self._result is None or rows == 0:
-            return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self._encoder)
-        result, dtype = self._on_device()
-        completed: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+            return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self.schema_)
+        result, dtype = self._on_device(self._result)
         with show_progress(self.progress) as progress:
-            completed.extend(
-                draw(
-                    encoded.x,
-                    encoded.missing,
-                    result,
-                    n_draws,
-                    seed=self.seed_,
-                    dtype=dtype,
-                    progress=progress,
-                )
-            )
-        filled = []
-        for j in range(n_draws):
-            x = encoded.x.copy()
-            for positions, draws in completed:
-                x[positions] = draws[j]
-            filled.append(self._encoder.decode(table, x))
-        return Imputations(table, filled, self._encoder)
+            x, missing, seed = encoded.x, encoded.missing, self.seed_
+            blocks = list(draw(x, missing, result, n_draws, seed=seed, dtype=dtype, progress=progress))
+        return Imputations.from_draws(table, self._encoder, x, blocks)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted imputer to one file (safetensors and JSON, no pickle).
@@ -327,7 +317,7 @@ noise_log_mean, noise_log_deviation, sigma_data
             encoder=self._encoder,
             result=self._result,
             seed=self.seed_,
-            parameters={name: value for name, value in self.get_params().items() if _is_json(value)},
+            parameters=self.get_params(),
             named=self._names is not None,
         )
 
@@ -351,47 +341,13 @@ noise_log_mean, noise_log_deviation, sigma_data
         known = cls._get_param_names()
         imputer = cls(**{k: v for k, v in model["parameters"].items() if k in known})
         imputer.device = device
-        imputer._encoder, imputer._result, imputer.seed_ = model["encoder"], model["result"], model["seed"]
+        imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
+        imputer._take_over(model["result"])
         imputer._names = imputer.schema_.names if model["named"] else None
         imputer.n_features_in_ = len(imputer.schema_.names)
         if model["named"] and all(isinstance(name, str) for name in imputer.schema_.names):
             imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
         return imputer
-
-    @property
-    def schema_(self) -> Schema:
-        """What each column was taken for."""
-        check_is_fitted(self)
-        return self._encoder.schema
-
-    @property
-    def settings_(self) -> PaperSettings | None:
-        """The constants that were used."""
-        check_is_fitted(self)
-        return None if self._result is None else self._result.settings
-
-    @property
-    def trace_(self) -> list[EMRound]:
-        """What happened in each EM round."""
-        check_is_fitted(self)
-        return [] if self._result is None else self._result.trace
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Give the names of the columns that come out: those that went in.
-
-        Parameters
-        ----------
-        input_features : array of str, optional
-            Names to use where the fit saw none.
-
-        Returns
-        -------
-        ndarray of str
-            The names.
-        """
-        check_is_fitted(self)
-        names: NDArray[Any] = _check_feature_names_in(self, input_features)
-        return names
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -417,44 +373,26 @@ noise_log_mean, noise_log_deviation, sigma_data
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):
             raise TypeError("A table must be dense, however: this is a sparse matrix. Use X.toarray().")
-        # Checks names, order and number of columns as every scikit-learn estimator does.
         table = read_table(X)
         if reset and table.n_rows == 0:
-            raise InputError(
-                "A table must have rows, however: this one has 0 sample(s) and only column names."
-            )
+            raise InputError("A table must have rows, however: this one has 0 sample(s). Check the input.")
+        # Names, order and number of columns, as every scikit-learn estimator checks them.
         validate_data(self, table.native, reset=reset, skip_check_array=True)
+        named = not reset and self._names is not None and table.container != "numpy"
         if (
-            not reset
-            and self._names is not None
-            and table.container != "numpy"
-            and table.names != self._names
-        ):
-            raise InputError(
-                f"The columns must be those of the fit, in its order: {list(self._names)}; "
-                f"however: {list(table.names)}."
-            )
+            named and table.names != self._names
+        ):  # labels that are not text, at which scikit-learn does not look
+            raise InputError(f"Columns must be those of the fit, {self._names}; however: {table.names}.")
         return table
 
     def _holes(self, table: Table) -> NDArray[np.bool_]:
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
         return table.missing[:, np.unique(self._encoder.blocks)]
 
-    def _on_device(self) -> tuple[EMResult, torch.dtype]:
+    def _on_device(self, result: EMResult) -> tuple[EMResult, torch.dtype]:
         """Give the fitted result where it shall compute, and in which precision."""
-        if self._result is None:
-            raise SettingError("Nothing was modelled.")
         device = resolve_device(self.device)
-        result = self._result
         if device.type != "cpu":
             denoiser = copy.deepcopy(result.denoiser).to(device)
-            result = EMResult(denoiser, result.settings, result.bounds, result.trace, result.best_round)
+            result = dataclasses.replace(result, denoiser=denoiser)
         return result, resolve_precision(self.precision, device)
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except TypeError:
-        return False
-    return True

@@ -21,9 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from .errors import InputError, ModelFileError
-from .em import EMResult, EMRound, EMState
 from .diffusion.denoiser import Denoiser
+from .em import EMResult, EMRound, EMState
+from .errors import InputError, ModelFileError
 from .settings import PaperSettings
 from .tables.encoding import TableEncoder
 from .tables.paths import write_bytes
@@ -90,7 +90,8 @@ def write_model(
         "encoder": encoder.to_dict(),
         "seed": seed,
         "named": named,
-        "parameters": dict(parameters),
+        # Parameters that are objects (a RandomState, a Schema) have done their work at fit.
+        "parameters": {name: value for name, value in parameters.items() if _is_json(value)},
         "result": None,
     }
     if result is not None:
@@ -134,6 +135,14 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ModelFileError(f"{str(path)!r} is damaged: {error}.") from error
 
 
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
+
+
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
@@ -164,8 +173,8 @@ class FileCheckpoint:
         tensors, facts = read_file(self._path, CHECKPOINT)
         if facts.get("fingerprint") != self._fingerprint:
             raise ModelFileError(
-                f"A checkpoint belongs to one table, seed and settings, however: {str(self._path)!r} was made "
-                "with others. Remove it to start afresh, or name another path."
+                f"A checkpoint belongs to one table, seed and settings, however: {str(self._path)!r} was "
+                "made with others. Remove it to start afresh, or name another path."
             )
         return EMState(
             trace=[EMRound(**line) for line in facts["trace"]],

@@ -13,15 +13,8 @@ import pytest
 from diffputer.benchmark.__main__ import find_published, main
 from diffputer.benchmark.datasets import load_dataset, split_rows
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
-from diffputer.benchmark.runner import (
-    FIELDS,
-    append_row,
-    append_rows,
-    find_git_hash,
-    is_done,
-    read_rows,
-    run_task,
-)
+from diffputer.benchmark.results import FIELDS, append_row, append_rows, read_rows
+from diffputer.benchmark.runner import find_git_hash, is_done, run_task
 from diffputer.benchmark.task import Task, code_table
 from diffputer.errors import InputError, SettingError
 
@@ -229,7 +222,7 @@ def test_failure_is_a_row_with_the_reason(toy, tmp_path):
 def test_processes_append_to_one_file(tmp_path):
     path = tmp_path / "new" / "results.csv"
     code = (
-        "import sys; from diffputer.benchmark.runner import append_row, FIELDS\n"
+        "import sys; from diffputer.benchmark.results import append_row, FIELDS\n"
         "for i in range(50): append_row(sys.argv[1], dict.fromkeys(FIELDS, sys.argv[2] * 999) | {'seed': i})"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]

@@ -16,7 +16,8 @@ from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device
 from ..settings import QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
-from .runner import Row, append_rows, is_done, read_rows, run_task
+from .results import Row, append_rows, read_rows
+from .runner import is_done, run_task
 from .task import TASK_MECHANISMS, Task
 
 #: Hidden share in the paper's tables.

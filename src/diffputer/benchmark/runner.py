@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +23,6 @@ import torch
 from .. import __version__
 from ..diffusion.denoiser import Denoiser
 from ..em import Checkpoint, EMResult, EMState, choose_held_out, impute, observed_range
-from ..errors import InputError
 from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device, resolve_precision
 from ..settings import SETTING_NAMES, PaperSettings, resolve_settings
@@ -34,23 +30,13 @@ from ..tables.encoding import Encoded
 from ..tables.frames import read_table
 from .datasets import Dataset
 from .metrics import Booleans, Floats, Scores, observed_deviation, score_table
+from .results import FIELDS, Row
 from .task import Task
 
 PROTOCOL_VERSION = 1
 #: Environment variable with the commit, for copies of the source without their history.
 GIT_HASH_VARIABLE = "DIFFPUTER_GIT_HASH"
 SETTINGS_OF_ROWS = ("in_sample", "out_of_sample")
-
-Row = dict[str, Any]
-
-#: The columns of a result, in order.
-FIELDS = (
-    "task", "dataset", "mechanism", "rate", "mask_seed", "setting", "method", "label", "seed",
-    "settings_hash", "em_round", "mae", "rmse", "accuracy", "fit_seconds", "transform_seconds",
-    "m_seconds", "e_seconds", "em_rounds", "best_round", "rows", "draws", "device", "threads",
-    "peak_memory_gb", "alone", "git_hash", "data_fingerprint", "protocol_version", "error",
-    "versions", "settings", "columns",
-)  # fmt: skip
 
 #: Parameters that do not change a score; "precision" and "quality" enter by what they resolve to.
 _NOT_A_SETTING = {
@@ -286,6 +272,22 @@ def _describe_fit(imputer: DiffPuter) -> Row:
     }
 
 
+def is_done(
+    rows: Sequence[Mapping[str, str]],
+    task: Task,
+    parameters: Mapping[str, Any],
+    seed: int,
+    *,
+    curve: bool = False,
+) -> bool:
+    """Say whether results hold a run of this task, method, settings and seed (failed or not)."""
+    key = (task.id, name_method(parameters), hash_settings(describe_settings(parameters)), str(seed))
+    mine = [row for row in rows if key == tuple(row[n] for n in ("task", "method", "settings_hash", "seed"))]
+    finished = {row["setting"] for row in mine if not row["em_round"]}
+    has_curve = any(row["em_round"] or row["error"] for row in mine)
+    return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
+
+
 def name_method(parameters: Mapping[str, Any]) -> str:
     """Give the method's name in the results."""
     return f"diffputer-{parameters.get('engine', 'paper')}"
@@ -363,93 +365,3 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def _reason(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:1000]
-
-
-def append_row(path: str | os.PathLike[str], row: Mapping[str, Any]) -> None:
-    """Append one result to a CSV file; see `append_rows`."""
-    append_rows(path, [row])
-
-
-def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append results to a CSV file in one write, so that several processes may do so at the same time.
-
-    Parameters
-    ----------
-    path : path
-        Of the file; it is made, with its header, if it is not there.
-    rows : sequence of dict
-        With the columns `FIELDS`.
-    """
-    for row in rows:
-        if set(row) != set(FIELDS):
-            different = sorted(set(row) ^ set(FIELDS))
-            raise InputError(f"A result must have the columns of FIELDS, however: {different} differ.")
-    target = Path(path)
-    if not target.exists():
-        _create(target)
-    with target.open(newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file), [])
-    if header != list(FIELDS):
-        raise InputError(
-            f"Results must go to a file with the columns of this version, however: {target} has other ones. "
-            "Write to a new file."
-        )
-    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
-    _append(target, text.encode())
-
-
-def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
-    """Read the results in a file, as text; none if it is not there."""
-    if not Path(path).exists():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def is_done(
-    rows: Sequence[Mapping[str, str]],
-    task: Task,
-    parameters: Mapping[str, Any],
-    seed: int,
-    *,
-    curve: bool = False,
-) -> bool:
-    """Say whether results hold a run of this task, method, settings and seed (failed or not)."""
-    key = (task.id, name_method(parameters), hash_settings(describe_settings(parameters)), str(seed))
-    mine = [row for row in rows if key == tuple(row[n] for n in ("task", "method", "settings_hash", "seed"))]
-    finished = {row["setting"] for row in mine if not row["em_round"]}
-    has_curve = any(row["em_round"] or row["error"] for row in mine)
-    return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
-
-
-def _create(target: Path) -> None:
-    """Make a file with a header; it appears whole or not at all, and never replaces one."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        os.fchmod(handle, 0o644)
-        os.write(handle, _format_line(list(FIELDS)).encode())
-        os.close(handle)
-        os.link(temporary, target)
-    except FileExistsError:
-        pass  # another process was faster
-    finally:
-        os.unlink(temporary)
-
-
-def _append(target: Path, content: bytes) -> None:
-    handle = os.open(target, os.O_WRONLY | os.O_APPEND)
-    try:
-        written = os.write(handle, content)
-    finally:
-        os.close(handle)
-    if written != len(content):
-        raise OSError(
-            f"Only {written} of {len(content)} bytes could be written to {target}: is the disk full?"
-        )
-
-
-def _format_line(values: list[Any]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(["" if v is None else v for v in values])
-    return line.getvalue()

@@ -63,7 +63,8 @@ class Denoiser(nn.Module):
 
     def score(self, x: Tensor, sigma: Tensor) -> Tensor:
         """Estimate grad log p(x_t) (paper, Eq. reverse)."""
-        return (self(x, sigma) - x) / (sigma**2)[:, None]
+        score: Tensor = (self(x, sigma) - x) / (sigma**2)[:, None]
+        return score
 
     def errors(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
         """Give the weighted squared error of every cell, lambda(sigma) (D_theta(x_0 + sigma eps) - x_0)^2.
@@ -80,7 +81,8 @@ class Denoiser(nn.Module):
         c_skip, c_out, c_in, c_noise = (c[:, None] for c in self.scalings(sigma))
         x_t = x_0 + sigma[:, None] * eps
         target = (x_0 - c_skip * x_t) / c_out
-        return (self.network(c_in * x_t, c_noise[:, 0]).float() - target) ** 2
+        errors: Tensor = (self.network(c_in * x_t, c_noise[:, 0]).float() - target) ** 2
+        return errors
 
 
 def stratified_noise(n: int, log_mean: float, log_deviation: float) -> Tensor:

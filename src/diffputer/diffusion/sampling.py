@@ -134,7 +134,8 @@ class Sampler:
         c_skip, c_out, c_in = coefficients[3 + 3 * evaluation : 6 + 3 * evaluation]
         padded = F.pad((c_in * x).to(self._dtype), (0, self._padding))
         inner = self._network.from_embedding(padded, embedding)[:, : self._width]
-        return c_skip * x + c_out * inner.float()
+        denoised: Tensor = c_skip * x + c_out * inner.float()
+        return denoised
 
     def _pass(self, state: _Block, last: bool) -> None:
         """Do one pass of the reverse process on the block's y, in place."""

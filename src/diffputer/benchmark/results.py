@@ -1,0 +1,98 @@
+"""Result rows on disk: one flat CSV line each, appended whole, whoever else is writing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+
+Row = dict[str, Any]
+
+#: The columns of a result, in order.
+FIELDS = (
+    "task", "dataset", "mechanism", "rate", "mask_seed", "setting", "method", "label", "seed",
+    "settings_hash", "em_round", "mae", "rmse", "accuracy", "fit_seconds", "transform_seconds",
+    "m_seconds", "e_seconds", "em_rounds", "best_round", "rows", "draws", "device", "threads",
+    "peak_memory_gb", "alone", "git_hash", "data_fingerprint", "protocol_version", "error",
+    "versions", "settings", "columns",
+)  # fmt: skip
+
+
+def append_row(path: str | os.PathLike[str], row: Mapping[str, Any]) -> None:
+    """Append one result to a CSV file; see `append_rows`."""
+    append_rows(path, [row])
+
+
+def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Append results to a CSV file in one write, so that several processes may do so at the same time.
+
+    Parameters
+    ----------
+    path : path
+        Of the file; it is made, with its header, if it is not there.
+    rows : sequence of dict
+        With the columns `FIELDS`.
+    """
+    for row in rows:
+        if set(row) != set(FIELDS):
+            different = sorted(set(row) ^ set(FIELDS))
+            raise InputError(f"A result must have the columns of FIELDS, however: {different} differ.")
+    target = Path(path)
+    if not target.exists():
+        _create(target)
+    with target.open(newline="", encoding="utf-8") as file:
+        header = next(csv.reader(file), [])
+    if header != list(FIELDS):
+        raise InputError(
+            f"Results must go to a file with the columns of this version, however: {target} has other ones. "
+            "Write to a new file."
+        )
+    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
+    _append(target, text.encode())
+
+
+def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
+    """Read the results in a file, as text; none if it is not there."""
+    if not Path(path).exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _create(target: Path) -> None:
+    """Make a file with a header; it appears whole or not at all, and never replaces one."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        os.fchmod(handle, 0o644)
+        os.write(handle, _format_line(list(FIELDS)).encode())
+        os.close(handle)
+        os.link(temporary, target)
+    except FileExistsError:
+        pass  # another process was faster
+    finally:
+        os.unlink(temporary)
+
+
+def _append(target: Path, content: bytes) -> None:
+    handle = os.open(target, os.O_WRONLY | os.O_APPEND)
+    try:
+        written = os.write(handle, content)
+    finally:
+        os.close(handle)
+    if written != len(content):
+        raise OSError(
+            f"Only {written} of {len(content)} bytes could be written to {target}: is the disk full?"
+        )
+
+
+def _format_line(values: list[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(["" if v is None else v for v in values])
+    return line.getvalue()
