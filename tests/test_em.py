@@ -1,0 +1,157 @@
+"""EM on tables whose answers are known, and the ways in which it stops."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from diffputer import em
+from diffputer.em import EMState, choose_held_out, draw, fit_em, impute, observed_range
+from diffputer.runtime.devices import Deadline
+from diffputer.settings import PaperSettings
+
+TINY = PaperSettings(
+    hidden_width=16, max_steps=40, patience=40, sampling_steps=4, resampling_rounds=2, n_draws=2, em_rounds=3
+)
+#: Large enough to learn a Gaussian of three columns in seconds.
+SMALL = PaperSettings(
+    hidden_width=48, max_steps=500, batch_size=512, learning_rate=3e-3, weight_average=0.99, patience=250,
+    em_rounds=3, n_draws=4, sampling_steps=12, resampling_rounds=8, sigma_max=3.0, sigma_min=0.02,
+)  # fmt: skip
+
+
+def gaussian(n: int = 1500, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    covariance = np.array([[1.0, 0.9, 0.6], [0.9, 1.0, 0.5], [0.6, 0.5, 1.0]])
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=(n, 3)) @ np.linalg.cholesky(covariance).T).astype(np.float32)
+    return x, rng.random((n, 3)) < 0.3, covariance
+
+
+def exact_expectation(x: np.ndarray, m: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    result = x.copy()
+    for i in range(len(x)):
+        hole, seen = m[i], ~m[i]
+        if hole.any():
+            gain = covariance[np.ix_(hole, seen)] @ np.linalg.pinv(covariance[np.ix_(seen, seen)])
+            result[i, hole] = gain @ x[i, seen]
+    return result
+
+
+def rms(a: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(a**2)))
+
+
+def test_em_on_incomplete_gaussian_data_approaches_the_exact_expectation() -> None:
+    # Tolerance: within 12 % of the error that the exact conditional mean makes; column means make 45 % more.
+    x, m, covariance = gaussian()
+    blocks = np.arange(3)
+    fitted = fit_em(np.where(m, np.float32(0), x), m, blocks, SMALL, seed=0)
+    completed = impute(np.where(m, np.float32(0), x), m, fitted, seed=0)
+    exact = exact_expectation(x, m, covariance)
+    error, exact_error, mean_error = (rms((c - x)[m]) for c in (completed, exact, np.where(m, 0, x)))
+    assert error < 1.12 * exact_error < mean_error
+    assert np.array_equal(completed[~m], x[~m])
+    trace = fitted.trace
+    assert trace[1].held_out_error < trace[0].held_out_error < trace[0].baseline_error
+    assert trace[-1].change < trace[0].change
+    # New rows are imputed as well as those of the fit.
+    new, holes, _ = gaussian(seed=1)
+    completed = impute(np.where(holes, np.float32(0), new), holes, fitted, seed=0)
+    assert rms((completed - new)[holes]) < 1.15 * rms(
+        (exact_expectation(new, holes, covariance) - new)[holes]
+    )
+    # Draws spread as the conditional distribution does (tolerance 20 %), and as widely in every draw.
+    pattern = np.zeros_like(m[:200])
+    pattern[:, 1] = True
+    spread = np.concatenate([d for _, d in draw(x[:200], pattern, fitted, 20, seed=0)], axis=1)[:, :, 1].std(
+        axis=0
+    )
+    exact_spread = np.sqrt(
+        1 - covariance[1, [0, 2]] @ np.linalg.inv(covariance[np.ix_([0, 2], [0, 2])]) @ covariance[[0, 2], 1]
+    )
+    assert spread.mean() == pytest.approx(exact_spread, rel=0.2)
+
+
+def test_a_complete_table_is_one_m_step() -> None:
+    x, _, _ = gaussian(200)
+    fitted = fit_em(x, np.zeros(x.shape, dtype=bool), np.arange(3), TINY, seed=0)
+    assert len(fitted.trace) == 1
+
+
+def test_em_stops_when_held_out_cells_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, m, _ = gaussian(200)
+    errors = iter([9.0, 1.0, 0.5, 0.6, 0.7, 0.1])  # the first is the baseline
+    monkeypatch.setattr(em, "_cell_error", lambda *_: next(errors))
+    settings = dataclasses.replace(TINY, em_rounds=5, em_patience=2)
+    fitted = fit_em(x, m, np.arange(3), settings, seed=0)
+    assert [line.held_out_error for line in fitted.trace] == [1.0, 0.5, 0.6, 0.7]
+    assert fitted.best_round == 2
+
+
+def test_without_held_out_cells_em_runs_all_rounds() -> None:
+    x, m, _ = gaussian(200)
+    fitted = fit_em(x, m, np.arange(3), dataclasses.replace(TINY, held_out=0.0), seed=0)
+    assert len(fitted.trace) == fitted.best_round == 3
+    assert np.isnan(fitted.trace[0].held_out_error)
+
+
+def test_a_time_budget_ends_in_a_result() -> None:
+    x, m, _ = gaussian(400)
+    settings = dataclasses.replace(
+        TINY,
+        max_steps=10**6,
+        patience=10**6,
+        em_rounds=50,
+        sampling_steps=50,
+        resampling_rounds=20,
+        n_draws=10,
+    )
+    fitted = fit_em(x, m, np.arange(3), settings, seed=0, deadline=Deadline.after(2.0))
+    assert 1 <= len(fitted.trace) < 50
+    assert fitted.trace[0].steps < 10**6
+    assert fitted.settings.evaluations < settings.evaluations
+    assert np.isfinite(impute(x, m, fitted, seed=0)).all()
+
+
+def test_held_out_cells_are_whole_observed_cells() -> None:
+    rng = np.random.default_rng(0)
+    blocks = np.array([0, 2, 2, 2, 5])
+    missing = (rng.random((2000, 3)) < 0.3)[:, np.searchsorted([0, 2, 5], blocks)]
+    rows, cells = choose_held_out(missing, blocks, 0.05, seed=0)
+    assert len(rows) == 100
+    assert not (cells & missing).any()
+    assert (cells[:, 1] == cells[:, 2]).all()
+    assert (cells[:, 2] == cells[:, 3]).all()
+    share = cells[:, [0, 1, 4]].sum() / (~missing[:, [0, 1, 4]]).sum()
+    assert share == pytest.approx(0.05, abs=0.001)
+
+
+def test_small_tables_keep_nine_tenths_of_their_rows() -> None:
+    rows, _ = choose_held_out(np.zeros((30, 2), dtype=bool), np.arange(2), 0.05, seed=0)
+    assert len(rows) == 3
+
+
+def test_imputed_values_stay_inside_the_observed_range() -> None:
+    x, m, _ = gaussian(200)
+    low, high = observed_range(x, m)
+    assert (low == np.where(m, np.inf, x).min(axis=0)).all()
+    completed = impute(x, m, fit_em(x, m, np.arange(3), TINY, seed=0), seed=0)
+    assert (completed >= np.minimum(low, x.min(axis=0))).all()
+    assert (completed <= np.maximum(high, x.max(axis=0))).all()
+
+
+def test_the_checkpoint_sees_every_round() -> None:
+    class Memory:
+        rounds: list[int] = []  # noqa: RUF012
+
+        def load(self) -> EMState | None:
+            return None
+
+        def save(self, state: EMState) -> None:
+            self.rounds.append(len(state.trace))
+
+    x, m, _ = gaussian(200)
+    fit_em(x, m, np.arange(3), dataclasses.replace(TINY, em_patience=9), seed=0, checkpoint=Memory())
+    assert Memory.rounds == [1, 2, 3]
