@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -378,3 +379,11 @@ def test_any_text_comes_back(tmp_path, rows, name):
     assert table.text.to_numpy().tolist() == frame.to_numpy().tolist()
     write_table_file(path, table, table.frame)
     assert read_table_file(path).text.equals(table.text)
+
+
+@pytest.mark.parametrize(("found", "mark"), [("parquet", b"PAR1"), ("arrow", b"ARROW1")])
+def test_binary_tables_that_come_as_text_are_recognised(tmp_path: Path, found: str, mark: bytes) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(mark + bytes(range(256)))
+    with pytest.raises(InputError, match=f"--format {found}"):
+        read_table_file(path)

@@ -110,6 +110,11 @@ def read_table_file(
     name = "standard input" if str(path) == "-" else repr(str(path))
     if kind not in ("csv", "tsv"):
         return TableFile(_read_arrow(data, kind, name), FileFormat(kind))
+    for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
+        if data.startswith(mark):
+            raise InputError(
+                f"A {kind.upper()} file must be text, but {name} is {found}: say --format {found}."
+            )
     if kind == "tsv":
         delimiter = delimiter or "\t"
     header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
