@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its snippets run, its tables are those of the code and of the result rows."""
+"""The documentation tells the truth: snippets run, tables are those of the code and of the result rows."""
 
 from __future__ import annotations
 
