@@ -87,6 +87,7 @@ class PaperSettings:
 #: What ``quality="fast"`` changes: about a thousandth of the arithmetic (measured in docs/dev/log.md).
 FAST = {
     "codes": "onehot",
+    "network_per_round": "warm",
     "hidden_width": 128,
     "learning_rate": 2e-3,
     "batch_size": 512,
@@ -95,7 +96,7 @@ FAST = {
     "weight_average": 0.99,
     "n_draws": 6,
     "sampling_steps": 12,
-    "resampling_rounds": 8,
+    "resampling_rounds": 12,
     "sigma_max": 3.0,
     "sigma_min": 0.02,
 }
