@@ -33,7 +33,7 @@ class Imputations(Sequence[Any]):
     >>> import pandas as pd
     >>> from diffputer.tables.frames import read_table
     >>> table = read_table(pd.DataFrame({"a": [1.0, None]}))
-    >>> draws = Imputations(table, [{0: [2.0]}, {0: [2.5]}])
+    >>> draws = Imputations(table, [{0: np.array([2.0])}, {0: np.array([2.5])}])
     >>> len(draws), draws[1]["a"].tolist()
     (2, [1.0, 2.5])
     """

@@ -27,8 +27,8 @@ def noise_levels(steps: int, sigma_min: float, sigma_max: float, exponent: float
 
     Examples
     --------
-    >>> noise_levels(3, 0.002, 80.0, 7.0)
-    tensor([80.0000,  2.5152,  0.0020,  0.0000], dtype=torch.float64)
+    >>> [round(float(level), 3) for level in noise_levels(3, 0.002, 80.0, 7.0)]
+    [80.0, 2.515, 0.002, 0.0]
     """
     ramp = torch.linspace(0, 1, steps, dtype=torch.float64)
     low, high = sigma_min ** (1 / exponent), sigma_max ** (1 / exponent)
