@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from diffputer import em
+from diffputer import SettingError, em
 from diffputer.em import EMState, choose_held_out, draw, fit_em, impute, observed_range
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import PaperSettings
@@ -113,6 +113,13 @@ def test_a_time_budget_ends_in_a_result() -> None:
     assert fitted.trace[0].steps < 10**6
     assert fitted.settings.evaluations < settings.evaluations
     assert np.isfinite(impute(x, m, fitted, seed=0)).all()
+
+
+def test_training_that_diverges_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, m, _ = gaussian(100)
+    monkeypatch.setattr(em.Sampler, "mean", lambda *_: np.full_like(x, np.nan))
+    with pytest.raises(SettingError, match=r"round 1 .* smaller learning_rate"):
+        fit_em(x, m, np.arange(3), TINY, seed=0)
 
 
 def test_held_out_cells_are_whole_observed_cells() -> None:

@@ -30,6 +30,7 @@ from torch import Tensor
 from .diffusion.denoiser import Denoiser
 from .diffusion.sampling import Sampler
 from .diffusion.training import Trainer
+from .errors import SettingError
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed, distinct_keys, row_keys
@@ -117,7 +118,7 @@ def fit_em(
     held_rows, held_cells = choose_held_out(missing, blocks, settings.held_out, seed)
     m = missing | held_cells
     x_obs = np.where(m, np.float32(0), x)
-    bounds = observed_range(x_obs, m)
+    bounds = observed_range(x, missing)
 
     denoiser = Denoiser(x.shape[1], settings.hidden_width, settings.sigma_data).to(device)
     train_rows = np.setdiff1d(np.arange(len(x)), held_rows)
@@ -131,7 +132,7 @@ def fit_em(
         logger.info("resumed after EM round %d", len(state.trace))
     K = settings.em_rounds if m.any() else 1
     for k in range(len(state.trace) + 1, K + 1):
-        if _finished(state, k, settings, deadline):
+        if _finished(state, k, sampler.settings, deadline):
             break
         # M-step: theta_k = argmax p(x^(k-1) | theta)
         scaled = torch.from_numpy(state.completed * np.float32(settings.sigma_data)).to(device)
@@ -152,6 +153,11 @@ def fit_em(
         _fit_into(deadline, sampler, x_obs, m, keys)
         progress.begin(f"EM round {k}/{K}  E-step", _count_passes(sampler, m, sampler.settings.em_draws))
         expected = sampler.mean(x_obs, m, keys, sampler.settings.em_draws, progress)
+        if not np.isfinite(expected).all():
+            raise SettingError(
+                f"Training must converge, however: in EM round {k} it gave values that are not finite. "
+                f"Use a smaller learning_rate than {settings.learning_rate:g}, or precision='float32'."
+            )
         completed = np.where(m, np.clip(expected, *bounds), x_obs)
         change = _rms((completed - state.completed)[m])
         error = _cell_error(x, completed, held_cells, blocks)
@@ -276,7 +282,7 @@ def _finished(state: EMState, k: int, settings: PaperSettings, deadline: Deadlin
 
 #: In which order an E-step is made cheaper, each down to a least value.
 _CHEAPER = (
-    ("resampling_rounds", 4), ("n_draws", 5), ("sampling_steps", 20), ("em_draws", 2),
+    ("resampling_rounds", 4), ("n_draws", 4), ("sampling_steps", 12), ("em_draws", 2),
     ("resampling_rounds", 1), ("n_draws", 1), ("em_draws", 1), ("sampling_steps", 5),
 )  # fmt: skip
 
@@ -302,7 +308,10 @@ def _fit_into(
     while cost(settings) > allowed:
         for name, least in _CHEAPER:
             if (value := getattr(settings, name)) > least:
-                changes: dict[str, Any] = {name: max(least, int(value / 1.5))}
+                less = max(least, value * 2 // 3)
+                if name.endswith("draws") and less > 1:
+                    less -= less % 2  # draws come in pairs
+                changes: dict[str, Any] = {name: less}
                 settings = dataclasses.replace(settings, **changes)
                 break
         else:
