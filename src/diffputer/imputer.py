@@ -6,18 +6,19 @@ import copy
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
-from .em import Checkpoint, EMResult, draw, fit_em, impute
-from .errors import InputError
+from .em import Checkpoint, EMResult, draw, fit_em, impute, warn_if_useless
+from .errors import InputError, SettingError
 from .imputations import Imputations
 from .runtime.devices import Deadline, check_memory, resolve_device, resolve_precision
 from .runtime.progress import show_progress
@@ -31,9 +32,10 @@ from .settings import (
     check_number,
     resolve_settings,
 )
-from .tables.encoding import Encoded, TableEncoder
+from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.schema import Schema
+from .tables.wishes import bounded_columns
 
 
 class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -59,7 +61,7 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
     random_state : int, RandomState or None
-        Same seed, same answer, whatever the batch size, row order or number of threads.
+        Same seed, same answer, whatever the batch size, row order or row subset.
     device : str
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
     precision : {"auto", "float32", "bfloat16"}
@@ -179,19 +181,12 @@ noise_log_mean, noise_log_deviation, sigma_data
         self.churn = churn
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the model to an incomplete (or complete) table.
+        """Fit the model to an incomplete (or complete) table and return itself; y is ignored.
 
         Parameters
         ----------
         X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
             The table.
-        y : None
-            Ignored; scikit-learn's pipelines pass it.
-
-        Returns
-        -------
-        DiffPuter
-            Itself.
         """
         device, settings = self._check_parameters()
         deadline = Deadline.after(self.time_budget)
@@ -207,11 +202,16 @@ noise_log_mean, noise_log_deviation, sigma_data
             bounds=self.bounds,
             schema=self.schema,
             max_levels=self.max_levels,
-            codes="binary" if settings.codes == "binary" else "onehot",
+            codes=cast(Codes, settings.codes),
         )
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
+        if result is not None:
+            # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
+            stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
+            result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
+            warn_if_useless(result)
         self._take_over(result)
         return self
 
@@ -264,11 +264,17 @@ noise_log_mean, noise_log_deviation, sigma_data
         table = self._read(X, reset=False)
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
-            return self._encoder.fill(table, encoded.x)
+            return self._output(self._encoder.fill(table, encoded.x))
         result, dtype = self._on_device(self._result)
         with show_progress(self.progress) as progress:
             x = impute(encoded.x, encoded.missing, result, seed=self.seed_, dtype=dtype, progress=progress)
-        return self._encoder.fill(table, x)
+        return self._output(self._encoder.fill(table, x))
+
+    def _output(self, completed: Any) -> Any:
+        """Hand scikit-learn's set_output what it can turn into pandas: it does not know pyarrow."""
+        if hasattr(completed, "to_pandas") and _get_output_config("transform", self)["dense"] == "pandas":
+            return completed.to_pandas()
+        return completed
 
     def sample(self, X: Any, n_draws: int = 5) -> Imputations:
         """Draw completed tables from the conditional distribution of the missing cells.
@@ -306,10 +312,7 @@ noise_log_mean, noise_log_deviation, sigma_data
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted imputer to one file (safetensors and JSON, no pickle).
 
-        Parameters
-        ----------
-        path : path
-            Of the file; an existing one is replaced.
+        An existing file at the path is replaced.
         """
         check_is_fitted(self)
         persistence.write_model(
@@ -323,19 +326,12 @@ noise_log_mean, noise_log_deviation, sigma_data
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "auto") -> DiffPuter:
-        """Read an imputer that :meth:`save` wrote, on this or another machine.
+        """Give back the imputer that :meth:`save` wrote, on this or another machine.
 
         Parameters
         ----------
-        path : path
-            Of the file.
         device : str
             Where it shall compute from now on.
-
-        Returns
-        -------
-        DiffPuter
-            Fitted; its imputations are those of the saved one.
         """
         model = persistence.read_model(path)
         known = cls._get_param_names()
@@ -366,6 +362,10 @@ noise_log_mean, noise_log_deviation, sigma_data
         check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
         if self.time_budget is not None:
             check_number("time_budget", self.time_budget, 0.0, 1e9, closed=False, whole=False)
+        if self.checkpoint is not None and self.random_state is None:
+            raise SettingError(
+                "A checkpoint belongs to one seed, however: random_state=None. Set random_state."
+            )
         device = resolve_device(self.device)
         given = {name: getattr(self, name) for name in SETTING_NAMES}
         return device, resolve_settings(self.quality, given, on_gpu=device.type == "cuda")

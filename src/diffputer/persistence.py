@@ -33,18 +33,23 @@ MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 VERSION = 1
 
 
-def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
-    """Write tensors and JSON facts into one file, atomically."""
+def check_target(path: str | os.PathLike[str], kind: str) -> None:
+    """Refuse a path that cannot become a file, before the work starts."""
     target = Path(path)
     if target.is_dir() or not target.parent.is_dir():
         problem = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
         raise InputError(
             f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path."
         )
+
+
+def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
+    """Write tensors and JSON facts into one file, atomically."""
+    check_target(path, kind)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     metadata = {"format": kind, "version": str(VERSION), "facts": json.dumps(facts)}
     try:
-        write_bytes(str(target), safetensors_bytes(plain, metadata))
+        write_bytes(str(path), safetensors_bytes(plain, metadata))
     except OSError as error:
         raise InputError(f"A {kind} could not be written to {str(path)!r}: {error.strerror}.") from error
 
@@ -158,7 +163,8 @@ class FileCheckpoint:
         settings: PaperSettings,
         seed: int,
     ) -> None:
-        self._path = path
+        check_target(path, CHECKPOINT)
+        self._path, self._rounds = path, settings.em_rounds
         # More rounds may be asked for of a fit that has finished; everything else must be the same.
         same = dataclasses.replace(settings, em_rounds=1)
         digest = hashlib.sha256(json.dumps([dataclasses.asdict(same), seed, x.shape]).encode())
@@ -171,18 +177,27 @@ class FileCheckpoint:
         if not os.path.exists(self._path):
             return None
         tensors, facts = read_file(self._path, CHECKPOINT)
-        if facts.get("fingerprint") != self._fingerprint:
+        if not isinstance(facts, dict) or facts.get("fingerprint") != self._fingerprint:
             raise ModelFileError(
                 f"A checkpoint belongs to one table, seed and settings, however: {str(self._path)!r} was "
                 "made with others. Remove it to start afresh, or name another path."
             )
-        return EMState(
-            trace=[EMRound(**line) for line in facts["trace"]],
-            completed=tensors["completed"].numpy(),
-            weights=_part(tensors, "weights."),
-            best_weights=_part(tensors, "best_weights."),
-            best_round=int(facts["best_round"]),
-        )
+        try:
+            state = EMState(
+                trace=[EMRound(**line) for line in facts["trace"]],
+                completed=tensors["completed"].numpy(),
+                weights=_part(tensors, "weights."),
+                best_weights=_part(tensors, "best_weights."),
+                best_round=int(facts["best_round"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{str(self._path)!r} is damaged: {error}.") from error
+        if len(state.trace) > self._rounds:
+            raise ModelFileError(
+                f"A checkpoint must not be ahead of the fit, however: {str(self._path)!r} holds "
+                f"{len(state.trace)} rounds and em_rounds={self._rounds}. Remove it, or ask for as many."
+            )
+        return state
 
     def save(self, state: EMState) -> None:
         """Replace the saved state."""

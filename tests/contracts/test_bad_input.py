@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 
 from diffputer import DataWarning, DiffPuter, InputError, SettingError
+from diffputer.tables.encoding import TableEncoder
+from diffputer.tables.frames import read_table
 
 from ..conftest import TINY
 
 
 def fit(table: object, **parameters: object) -> object:
-    return DiffPuter(random_state=0, **{**TINY, **parameters}).fit_transform(table)
+    return DiffPuter(**{"random_state": 0, **TINY, **parameters}).fit_transform(table)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +84,19 @@ def test_numbers_as_strings_are_said_to_be_so() -> None:
         fit(frame)
 
 
-def test_a_million_levels() -> None:
-    n = 300_000
-    codes = np.random.default_rng(0).integers(0, n // 3, n).astype(str)
-    frame = pd.DataFrame({"code": codes, "a": np.tile([1.0, np.nan, 3.5], n // 3)}).iloc[:20_000]
-    frame.loc[5, "code"] = None
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_a_million_levels(repeats: int) -> None:
+    # Once each they are identifiers; twice each, a category of which the most frequent levels are modelled.
+    code = np.tile(np.arange(1_000_000 // repeats).astype(str), repeats)
+    code[:5000] = "common"
+    table = read_table(pd.DataFrame({"code": pd.Series(code, dtype=object), "a": np.arange(1_000_000.0)}))
     with pytest.warns(DataWarning, match="'code'"):
-        out = fit(frame, max_steps=5, em_rounds=1, held_out=0, sampling_steps=2, resampling_rounds=1)
-    assert not out["a"].isna().any()  # type: ignore[index]
+        encoder = TableEncoder.fit(table)
+    assert encoder.width <= 201
+
+
+def test_settings_that_are_whole_floats_are_taken() -> None:
+    fit(pd.DataFrame({"a": [1.0, 2.5, np.nan, 4.0] * 5}), hidden_width=16.0, em_rounds=np.int64(1))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,11 @@ def test_a_million_levels() -> None:
         ({"schema": {"a": "colour"}}, "colour"),
         ({"categorical_features": ["zzz"]}, "zzz"),
         ({"checkpoint": "no/such/folder/file"}, "no/such/folder"),
+        ({"checkpoint": "file", "random_state": None}, "checkpoint belongs to one seed"),
+        ({"random_state": -1}, "random_state must be a whole number from 0"),
+        ({"random_state": 1.7}, "random_state must be"),
+        ({"n_draws": float("nan")}, "n_draws must lie"),
+        ({"n_draws": np.ones(3)}, "n_draws must be a whole number"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -219,6 +219,35 @@ def test_schema_can_be_printed_and_overridden(frame: pd.DataFrame, fitted: DiffP
     assert out["size"].isna().sum() == frame["size"].isna().sum()
 
 
+def test_bounds_may_be_wider_than_what_was_observed() -> None:
+    frame = pd.DataFrame({"a": np.arange(40.0), "b": [1.0, np.nan] * 20})
+    frame.loc[::4, "b"] = 2.0
+    imputer = DiffPuter(random_state=0, bounds={"b": (3.0, 9.0)}, **TINY).fit(frame)
+    filled = imputer.transform(frame)["b"][frame["b"].isna()]
+    assert (filled >= 3.0).all()
+
+
+@pytest.mark.filterwarnings("default:Imputed values are no better")
+def test_an_imputation_no_better_than_column_means_says_so() -> None:
+    noise = np.random.default_rng(0).normal(size=(80, 3))
+    noise[::2, 0] = np.nan
+    with pytest.warns(DataWarning, match="no better than column means .* try a larger"):
+        DiffPuter(random_state=0, **{**TINY, "max_steps": 1}).fit(noise)
+
+
+def test_polars_enums_with_nulls() -> None:
+    levels = ["low", "mid", "high"]
+    frame = pl.DataFrame(
+        {
+            "e": pl.Series(["low", None, "high", "low"] * 8, dtype=pl.Enum(levels)),
+            "x": [1.0, 2.0, None, 4.0] * 8,
+        }
+    )
+    out = DiffPuter(random_state=0, **TINY).fit_transform(frame)
+    assert out.schema == frame.schema
+    assert out.null_count().sum_horizontal().item() == 0
+
+
 def test_bounds_and_categorical_features(frame: pd.DataFrame) -> None:
     imputer = DiffPuter(random_state=0, bounds={"size": (10.0, 10.5)}, categorical_features=["count"], **TINY)
     out = imputer.fit_transform(frame)

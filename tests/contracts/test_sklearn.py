@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
@@ -74,6 +75,10 @@ def test_set_output_turns_one_kind_of_frame_into_another(numbers: np.ndarray) ->
     assert isinstance(out, pd.DataFrame)
     assert list(out.columns) == list("abcd")
     assert not out.isna().to_numpy().any()
+    table = pa.Table.from_pandas(frame)
+    out = DiffPuter(random_state=0, **TINY).set_output(transform="pandas").fit_transform(table)
+    assert isinstance(out, pd.DataFrame)
+    assert list(out.columns) == list("abcd")
 
 
 def test_clone_keeps_parameters_and_forgets_the_fit(numbers: np.ndarray) -> None:

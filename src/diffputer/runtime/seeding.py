@@ -8,6 +8,7 @@ row order, row subsets and devices do not change what a row receives. The genera
 
 from __future__ import annotations
 
+import numbers
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ..errors import SettingError
 
 _MASK64 = (1 << 64) - 1
 
@@ -47,6 +50,10 @@ def resolve_seed(random_state: Any) -> int:
             random_state.integers if isinstance(random_state, np.random.Generator) else random_state.randint
         )
         return int(draw(0, 2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral) or random_state < 0:
+        raise SettingError(
+            f"random_state must be a whole number from 0, a generator or None, however: {random_state!r}."
+        )
     return int(random_state)
 
 

@@ -136,7 +136,8 @@ class Cells:
         else:
             encoded = self.array.dictionary_encode()
             codes, levels = encoded.indices, encoded.dictionary.to_pylist()
-        plain = np.asarray(codes.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+        codes = codes.cast(pa.int64()).fill_null(-1)  # polars' are unsigned
+        plain = np.array(codes.to_numpy(zero_copy_only=False), dtype=np.int64)
         if pt.is_floating(self.array.type):
             plain[self.missing()] = -1  # Arrow counts NaN as a value
         return plain, levels

@@ -1,8 +1,9 @@
 """A table as standardised numbers for the model, and completed numbers as cells for the table.
 
 Numbers, dates, durations and times give one encoded column each; booleans one indicator; categories one
-indicator for each level (``codes="onehot"``) or the binary digits of the level's position
-(``codes="binary"``). Everything is standardised by the mean and deviation of the cells observed at fit.
+indicator for each level (``codes="onehot"``), the binary digits of the level's position
+(``codes="binary"``), or indicators up to 16 levels and digits above (``codes="mixed"``).
+Everything is standardised by the mean and deviation of the cells observed at fit.
 Each row is encoded by itself, so that its numbers do not depend on the rows around it.
 """
 
@@ -27,7 +28,11 @@ from diffputer.tables.schema import Column, Kind, Schema, Status
 MIN_DEVIATION = 1e-3  # relative to the range of the observed values: no training cell encodes beyond 1000
 LARGEST = 1e6  # encoded values are cut off here, so that an absurd value cannot overflow float32
 
-Codes = Literal["onehot", "binary"]
+#: With mixed codes, categories of more levels than this get digits: a hundred indicators would drown the
+#: other columns in a small network (measured: docs/dev/log.md).
+ONEHOT_LEVELS = 16
+
+Codes = Literal["onehot", "binary", "mixed"]
 Indices = npt.NDArray[np.int64]
 
 
@@ -103,7 +108,7 @@ class TableEncoder:
         categorical_features, bounds, schema, max_levels
             See :func:`diffputer.tables.kinds.describe`.
         codes
-            ``"onehot"`` or ``"binary"``, the way in which categories are encoded.
+            ``"onehot"``, ``"binary"`` or ``"mixed"``, the way in which categories are encoded.
         min_deviation
             Deviations are at least this share of the observed range.
 
@@ -112,8 +117,8 @@ class TableEncoder:
         TableEncoder
             The fitted encoder.
         """
-        if codes not in ("onehot", "binary"):
-            raise SettingError(f"codes must be 'onehot' or 'binary'; it is {codes!r}. Choose one of them.")
+        if codes not in ("onehot", "binary", "mixed"):
+            raise SettingError(f"codes must be 'onehot', 'binary' or 'mixed'; it is {codes!r}. Choose one.")
         if not 0 <= min_deviation <= 1:
             raise SettingError(f"min_deviation is a share, between 0 and 1; it is {min_deviation!r}.")
         if max_levels < 2:
@@ -301,7 +306,12 @@ def _width(column: Column, codes: Codes) -> int:
         return 0
     if column.kind != Kind.CATEGORICAL:
         return 1
-    return len(column.levels) if codes == "onehot" else max(1, (len(column.levels) - 1).bit_length())
+    n_levels = len(column.levels)
+    return n_levels if _is_onehot(n_levels, codes) else max(1, (n_levels - 1).bit_length())
+
+
+def _is_onehot(n_levels: int, codes: Codes) -> bool:
+    return codes == "onehot" or (codes == "mixed" and n_levels <= ONEHOT_LEVELS)
 
 
 def _codebook(column: Column, codes: Codes) -> Floats:
@@ -309,7 +319,7 @@ def _codebook(column: Column, codes: Codes) -> Floats:
     if column.kind == Kind.BOOLEAN:
         return np.array([[0.0], [1.0]])
     n_levels = len(column.levels)
-    if codes == "onehot":
+    if _is_onehot(n_levels, codes):
         return np.eye(n_levels)
     digits = np.arange(_width(column, codes))
     return ((np.arange(n_levels)[:, None] >> digits) & 1).astype(np.float64)

@@ -41,7 +41,10 @@ class Match:
                 position = frame.column_names.index(name)
                 frame = frame.set_column(position, frame.field(position).with_type(column.type), column)
             return frame
-        return frame.assign(**{name: completed[name] for name in completed.columns})
+        frame = frame.copy()
+        for name in completed.columns:
+            frame[name] = completed[name]
+        return frame
 
 
 def match_columns(table: TableFile, schema: Schema) -> Match:
@@ -101,7 +104,8 @@ def _with_text(table: TableFile, schema: Schema) -> TableFile:
         if name in known and columns[position].kind != "text" and _holds_text(known[name]):
             columns[position] = TextColumn("text")
             cells, missing = table.text[name].tolist(), frame[name].isna().tolist()
-            frame = frame.assign(**{name: columns[position].values(cells, missing)})
+            frame = frame.copy()
+            frame[name] = columns[position].values(cells, missing)
     return replace(table, frame=frame, columns=tuple(columns))
 
 

@@ -60,3 +60,13 @@ def _chosen(names: tuple[Hashable, ...], chosen: Sequence[Any] | npt.NDArray[Any
     if unknown:
         raise unknown_names(unknown, names)
     return found
+
+
+def bounded_columns(
+    names: tuple[Hashable, ...],
+    bounds: Mapping[Any, tuple[Any, Any]] | None,
+    schema: Schema | Mapping[Any, str] | None,
+) -> list[int]:
+    """Positions of the columns whose bounds the user has stated, by ``bounds`` or by a whole schema."""
+    stated = names if isinstance(schema, Schema) else tuple(bounds or ())
+    return [position for position, name in enumerate(names) if name in stated]
