@@ -54,6 +54,14 @@ def test_a_truncated_file(model: Path) -> None:
             DiffPuter.load(model)
 
 
+def test_a_flipped_bit_in_the_weights(model: Path) -> None:
+    data = bytearray(model.read_bytes())
+    data[-100] ^= 1
+    model.write_bytes(bytes(data))
+    with pytest.raises(ModelFileError, match="damaged: its content is not what was written"):
+        DiffPuter.load(model)
+
+
 def test_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"\x80\x04\x95pickle?")

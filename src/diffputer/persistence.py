@@ -47,7 +47,8 @@ def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Te
     """Write tensors and JSON facts into one file, atomically."""
     check_target(path, kind)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {"format": kind, "version": str(VERSION), "facts": json.dumps(facts)}
+    text = json.dumps(facts)
+    metadata = {"format": kind, "version": str(VERSION), "facts": text, "digest": _digest(plain, text)}
     try:
         write_bytes(str(path), safetensors_bytes(plain, metadata))
     except OSError as error:
@@ -75,9 +76,20 @@ def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor
             f"{name!r} has version {version!r}; this diffputer reads up to {VERSION}. Upgrade diffputer."
         )
     try:
+        if metadata["digest"] != _digest(tensors, metadata["facts"]):
+            raise ModelFileError(f"{name!r} is damaged: its content is not what was written.")
         return tensors, json.loads(metadata["facts"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, json.JSONDecodeError) as error:
         raise ModelFileError(f"{name!r} is damaged: its description cannot be read.") from error
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
+    """Give a fingerprint of all that a file holds, to find what was changed since."""
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def write_model(
