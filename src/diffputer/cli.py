@@ -341,7 +341,10 @@ def _complete(
 
     missing = read_table(table.frame).missing
     rows, columns = missing.shape
-    session.say(f"{rows:,} rows x {columns:,} columns, {missing.sum():,} of {missing.size:,} cells missing")
+    session.say(
+        f"{rows:,} row{'' if rows == 1 else 's'} x {columns:,} columns, "
+        f"{missing.sum():,} of {missing.size:,} cells missing"
+    )
     if not missing.any():
         session.say("nothing is missing: the table is copied as it is")
         if not (fitted or must_fit):

@@ -53,6 +53,7 @@ class EMRound:
 
     round: int
     steps: int
+    """Training steps after which the held-out loss was lowest: those of the weights that are used."""
     loss: float
     held_out_loss: float
     held_out_error: float

@@ -85,7 +85,8 @@ class PaperSettings:
         return 2 * (self.sampling_steps - 1) * self.resampling_rounds + 1
 
 
-#: What ``quality="fast"`` changes: about a thousandth of the arithmetic (measured in docs/dev/log.md).
+#: What ``quality="fast"`` changes; an E-step then does an eight-hundredth of the arithmetic (counted).
+#: docs/dev/log.md has the measurements that chose the values.
 FAST = {
     "codes": "mixed",
     "network_per_round": "warm",

@@ -13,7 +13,7 @@ import pytest
 from diffputer.benchmark.__main__ import find_published, main
 from diffputer.benchmark.datasets import load_dataset, split_rows
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
-from diffputer.benchmark.results import FIELDS, append_row, append_rows, read_rows
+from diffputer.benchmark.results import FIELDS, append_rows, read_rows
 from diffputer.benchmark.runner import find_git_hash, is_done, run_task
 from diffputer.benchmark.task import Task, code_table
 from diffputer.errors import InputError, SettingError
@@ -222,8 +222,9 @@ def test_failure_is_a_row_with_the_reason(toy, tmp_path):
 def test_processes_append_to_one_file(tmp_path):
     path = tmp_path / "new" / "results.csv"
     code = (
-        "import sys; from diffputer.benchmark.results import append_row, FIELDS\n"
-        "for i in range(50): append_row(sys.argv[1], dict.fromkeys(FIELDS, sys.argv[2] * 999) | {'seed': i})"
+        "import sys; from diffputer.benchmark.results import append_rows, FIELDS\n"
+        "row = dict.fromkeys(FIELDS, sys.argv[2] * 999)\n"
+        "for i in range(50): append_rows(sys.argv[1], [row | {'seed': i}])"
     )
     running = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
     assert [process.wait() for process in running] == [0, 0]
@@ -240,9 +241,9 @@ def test_file_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="other ones"):
-        append_row(path, dict.fromkeys(FIELDS))
+        append_rows(path, [dict.fromkeys(FIELDS)])
     with pytest.raises(InputError, match="'extra'"):
-        append_row(path, dict.fromkeys([*FIELDS, "extra"]))
+        append_rows(path, [dict.fromkeys([*FIELDS, "extra"])])
     assert path.read_text() == "a,b\n1,2\n"
 
 

@@ -119,7 +119,8 @@ def in_words(lines: Sequence[ColumnSummary]) -> str:
     '0 cells filled, 12 left missing (id)'
     """
     left = sum(line.n_left for line in lines)
-    words = f"{sum(line.n_missing for line in lines) - left:,} cells filled"
+    filled = sum(line.n_missing for line in lines) - left
+    words = f"{filled:,} cell{'' if filled == 1 else 's'} filled"
     names = [str(line.name) for line in lines if line.n_left]
     more = ", ..." if len(names) > 10 else ""
     return (

@@ -24,11 +24,6 @@ FIELDS = (
 )  # fmt: skip
 
 
-def append_row(path: str | os.PathLike[str], row: Mapping[str, Any]) -> None:
-    """Append one result to a CSV file; see `append_rows`."""
-    append_rows(path, [row])
-
-
 def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Append results to a CSV file in one write, so that several processes may do so at the same time.
 
