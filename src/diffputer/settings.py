@@ -59,8 +59,8 @@ class PaperSettings:
     """Standard deviation to which the standardised data is scaled (authors' code)."""
 
     # E-step
-    n_draws: int = 10
-    """[N] Draws averaged into the imputed value (paper; authors' code 20)."""
+    n_draws: int = 20
+    """[N] Draws averaged into the imputed value (authors' code; the paper says 10)."""
     em_draws: int = 2
     """Draws averaged in the E-steps inside EM, whose result only the next M-step sees (paper: N)."""
     sampling_steps: int = 50
