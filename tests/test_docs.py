@@ -91,7 +91,7 @@ def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
             for row in rows
             if row["dataset"] == name.lower()
             and row["setting"] == "out_of_sample"
-            and row["label"] == "paper engine: lr 3e-4, 2500 steps"
+            and row["label"] == "paper engine: lr 1e-4, 6000 steps, N=20"
         ]
         assert len(mine) == int(masks)
         for metric, value in (("mae", mae), ("rmse", rmse)):

@@ -16,7 +16,7 @@ def test_the_papers_constants_are_the_defaults() -> None:
     assert (s.sigma_max, s.sampling_steps, s.n_draws, s.hidden_width, s.learning_rate) == (
         80,
         50,
-        10,
+        20,
         1024,
         1e-4,
     )

@@ -298,7 +298,7 @@ def describe_settings(parameters: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> describe_settings({"quality": "paper"}) == describe_settings({"quality": "paper", "n_draws": 10})
+    >>> describe_settings({"quality": "paper"}) == describe_settings({"quality": "paper", "n_draws": 20})
     True
     """
     try:
