@@ -1,6 +1,7 @@
 """Tables as numbers and back: kinds, rules, warnings, and round trips over random tables."""
 
 import json
+import tracemalloc
 import warnings
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.tables.encoding import TableEncoder
 from diffputer.tables.frames import read_table
-from diffputer.tables.schema import Kind, Schema, Status
+from diffputer.tables.schema import Column, Kind, Schema, Status
 
 try:
     import polars as pl
@@ -50,6 +51,7 @@ TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "clock": (pa.time64("us"), lambda r, n: [time(int(k) // 60, int(k) % 60) for k in r.integers(0, 999, n)]),
     "price": (pa.decimal128(9, 2), lambda r, n: [Decimal(int(k)).scaleb(-2) for k in r.integers(0, 9999, n)]),
 }  # fmt: skip
+CODES = ["onehot", "binary", "mixed", "levels"]
 CONTAINERS = ["pandas", "nullable", "arrow-backed", "pyarrow", "numpy", *(["polars"] if pl else [])]
 
 
@@ -105,7 +107,7 @@ def random_tables(draw: Any) -> tuple[pa.Table, np.ndarray, str, str]:
     columns = [pa.array(list(TYPES[name][1](rng, n)), type=TYPES[name][0]) for name in names]
     holes = rng.random((n, len(names))) < draw(st.sampled_from([0.0, 0.2, 0.6]))
     arrow = pa.Table.from_arrays(columns, names=[f"{name} {k}" for k, name in enumerate(names)])
-    return arrow, holes, draw(st.sampled_from(CONTAINERS)), draw(st.sampled_from(["onehot", "binary"]))
+    return arrow, holes, draw(st.sampled_from(CONTAINERS)), draw(st.sampled_from(CODES))
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
@@ -124,6 +126,12 @@ def test_hidden_truth_comes_back(case: tuple[pa.Table, np.ndarray, str, str]) ->
     numbers = encoder.encode(read_table(truth))
     assert numbers.x.shape == numbers.missing.shape == (len(holes), encoder.width)
     assert not numbers.missing.any()
+    assert encoder.n_levels.shape == (encoder.width,)
+    if codes == "levels":
+        assert encoder.width == sum(column.status == Status.MODELLED for column in encoder.schema)
+        assert ((encoder.n_levels == 0) == encoder.numeric).all()
+        positions, n_levels = numbers.x[:, ~encoder.numeric], encoder.n_levels[~encoder.numeric]
+        assert ((positions == np.rint(positions)) & (positions >= 0) & (positions < n_levels)).all()
     filled = encoder.fill(table, numbers.x)
 
     for was, now, true, column in zip(before, lists(filled), lists(truth), encoder.schema, strict=True):
@@ -145,6 +153,7 @@ def test_hidden_truth_comes_back(case: tuple[pa.Table, np.ndarray, str, str]) ->
     # A copy through JSON does the same, bit by bit.
     copy = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
     assert copy.schema == encoder.schema
+    assert (copy.n_levels == encoder.n_levels).all()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         again = copy.encode(table)
@@ -608,6 +617,65 @@ def test_booleans_are_one_indicator_cut_in_the_middle() -> None:
     assert not filled_with(frame, middle - 0.01, encoder)["b"][4]
 
 
+def test_levels_are_positions_in_one_column_each() -> None:
+    frame = pd.DataFrame({
+        "c": ["b", "a", None, "c"],
+        "x": [0.5, 1.5, 2.5, None],
+        "one": [1, 1, 1, 1],
+        "b": pd.array([True, None, False, True], dtype="boolean"),
+    })  # fmt: skip
+    encoder = fit(frame, codes="levels")
+    assert encoder.blocks.tolist() == [0, 1, 3]
+    assert (encoder.n_levels.tolist(), encoder.n_levels.dtype) == ([3, 0, 2], np.int64)
+    assert encoder.mean[[0, 2]].tolist() == [0, 0]
+    assert encoder.deviation[[0, 2]].tolist() == [1, 1]
+    encoded = encoder.encode(read_table(frame))
+    assert encoder.schema["c"].levels == ("a", "b", "c")
+    assert encoded.x[:, 0].tolist() == [1, 0, 0, 2]
+    assert encoded.x[:, 2].tolist() == [1, 0, 0, 1]
+    assert encoded.missing[:, 0].tolist() == [False, False, True, False]
+    assert encoded.missing[:, 2].tolist() == [False, True, False, False]
+    assert fit(frame).n_levels.tolist() == [0] * 5  # indicators are numbers to the model
+
+
+@pytest.mark.parametrize(
+    ("number", "level"),
+    [(-1e300, "a"), (-0.6, "a"), (0.4, "a"), (0.6, "b"), (1.4, "b"), (1.9, "c"), (2.6, "c"), (1e300, "c")],
+)
+def test_numbers_become_the_nearest_level(number: float, level: str) -> None:
+    frame = pd.DataFrame({"c": ["a", "b", "c", None], "b": pd.array([True, False, None, None], "boolean")})
+    filled = filled_with(frame, number, codes="levels")
+    assert filled["c"][3] == level
+    assert filled["b"].tolist()[2:] == [number > 0.5] * 2
+
+
+def test_hundreds_of_levels_take_one_column_and_no_memory() -> None:
+    frame = pd.DataFrame({"c": np.tile([f"level {k:03d}" for k in range(300)], 200)})
+    holed = frame.assign(c=frame["c"].where(np.arange(len(frame)) % 7 > 0))
+    table = read_table(holed)
+    tracemalloc.start()
+    encoder = TableEncoder.fit(table, codes="levels", max_levels=300)
+    x = encoder.encode(table).x
+    x[:, 0] = np.tile(np.arange(300), 200)
+    values = encoder.decode(table, x)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (encoder.width, encoder.n_levels.tolist()) == (1, [300])
+    pdt.assert_frame_equal(table.with_filled(values), frame)
+    assert peak < len(frame) * 300  # not even a boolean for each cell and level
+
+
+def test_positions_are_not_cut_off() -> None:
+    levels = tuple(range(1_200_000))
+    column = Column("n", Kind.CATEGORICAL, levels=levels, n_observed=2)
+    encoder = TableEncoder(Schema((column,)), "levels", np.zeros(1), np.ones(1))
+    table = read_table(pd.DataFrame({"n": pd.array([1_199_999, 7, None], dtype="Int64")}))
+    x = encoder.encode(table).x
+    assert x[:, 0].tolist() == [1_199_999, 7, 0]
+    x[2] = 1_100_001
+    assert encoder.fill(table, x)["n"].tolist() == [1_199_999, 7, 1_100_001]
+
+
 def test_blocks_name_the_original_columns() -> None:
     frame = pd.DataFrame({"x": [0.5, 1.5], "one": [1, 1], "c": ["a", "b"], "n": [1, 2]})
     encoder = fit(frame)
@@ -615,30 +683,46 @@ def test_blocks_name_the_original_columns() -> None:
     assert encoder.numeric.tolist() == [True, False, False, True]
 
 
-def test_unseen_levels_are_unknown_and_stay() -> None:
-    encoder = fit(pd.DataFrame({"c": ["a", "b"], "k": pd.Categorical(["a", "b"])}))
+@pytest.mark.parametrize("codes", CODES)
+def test_unseen_levels_are_unknown_and_stay(codes: str) -> None:
+    encoder = fit(pd.DataFrame({"c": ["a", "b"], "k": pd.Categorical(["a", "b"])}), codes=codes)
     new = pd.DataFrame({"c": ["a", *"vwxyz", None], "k": pd.Categorical(["a"] * 6 + ["q"])})
     with pytest.warns(DataWarning) as caught:
         encoded = encoder.encode(read_table(new))
     assert len(caught) == 1
     assert "'c' has 'v', 'w', 'x' and 2 more; 'k' has 'q'" in str(caught[0].message)
     assert encoded.missing[:, 0].tolist() == [False] + [True] * 6
+    assert (encoded.x[1:, 0] == 0).all()
     assert filled_with(new, 1.0, encoder)["c"][:6].tolist() == new["c"][:6].tolist()
 
 
-def test_fills_are_levels_that_the_dtype_can_hold() -> None:
-    encoder = fit(pd.DataFrame({"c": pd.Categorical(["a", "b", "c"])}))
+@pytest.mark.parametrize("codes", CODES)
+def test_fills_are_levels_that_the_dtype_can_hold(codes: str) -> None:
+    encoder = fit(pd.DataFrame({"c": pd.Categorical(["a", "b", "c"])}), codes=codes)
     narrow = pd.DataFrame({"c": pd.Categorical(["b", None], categories=["b", "q"])})
     assert filled_with(narrow, 1.0, encoder)["c"].tolist() == ["b", "b"]
     with pytest.raises(InputError, match=r"column 'c' of dtype category can hold none of 'a', 'b', 'c'"):
         filled_with(pd.DataFrame({"c": pd.Categorical(["q", None])}), 1.0, encoder)
-    numbers = fit(pd.DataFrame({"n": [1, 300, 1]}), categorical_features=["n"])
+    numbers = fit(pd.DataFrame({"n": [1, 300, 1]}), categorical_features=["n"], codes=codes)
     assert filled_with(pd.DataFrame({"n": pd.array([1, None], dtype="Int8")}), 1.0, numbers)[
         "n"
     ].tolist() == [1, 1]
     constant = fit(pd.DataFrame({"n": [300, 300]}))
     with pytest.raises(InputError, match="can hold none of 300"):
         filled_with(pd.DataFrame({"n": pd.array([1, None], dtype="Int8")}), 1.0, constant)
+
+
+def test_a_level_that_the_dtype_lacks_gives_way_to_its_neighbour() -> None:
+    encoder = fit(pd.DataFrame({"c": pd.Categorical(list("abcdef"))}), codes="levels")
+    closed = [pd.DataFrame({"c": pd.Categorical(["b", None], categories=["q", "e", "b"])})]
+    if pl:
+        closed.append(pl.DataFrame({"c": pl.Series(["b", None], dtype=pl.Enum(["q", "e", "b"]))}))
+    for frame in closed:
+        filled = [str(filled_with(frame, number, encoder)["c"][1]) for number in range(-1, 7)]
+        assert filled == ["b", "b", "b", "b", "e", "e", "e", "e"]
+    switch = pd.DataFrame({"b": pd.array([True, False], dtype="boolean")})
+    only = pd.DataFrame({"b": pd.Categorical([True, None], categories=[True])})
+    assert filled_with(only, 0.0, fit(switch, codes="levels"))["b"].tolist() == [True, True]
 
 
 # ---------------------------------------------------------------------------------------------------------

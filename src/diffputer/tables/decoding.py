@@ -92,21 +92,47 @@ def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> 
     return np.repeat(_canonical([fill], storage), n)
 
 
-def decode_levels(column: Column, cells: Cells, raw: Floats, book: Floats, all_missing: bool) -> Values:
+def levels_of(column: Column) -> tuple[Any, ...]:
+    """The values that may be filled into a boolean or categorical column; none for a numeric one."""
+    if column.kind == Kind.BOOLEAN:
+        return (False, True)
+    return column.levels if column.kind == Kind.CATEGORICAL else ()
+
+
+def decode_levels(
+    column: Column, cells: Cells, raw: Floats, book: Floats | None, all_missing: bool
+) -> Values:
     """Values for the holes of a boolean or categorical column, [n].
 
     raw
         Completed codes, [n, width].
     book
-        The code of each level, [n_levels, width].
+        The code of each level, [n_levels, width]; None if its position is its code, with a width of 1.
     """
     storage = _target(column, cells, all_missing)
     if column.kind == Kind.BOOLEAN and not storage.declared:
         return np.asarray(raw[:, 0] > 0.5)
-    levels = [False, True] if column.kind == Kind.BOOLEAN else list(column.levels)
+    levels = list(levels_of(column))
     allowed = [index for index, level in enumerate(levels) if _holds(storage, level)]
     if not allowed:
         raise _cannot_hold(column, storage, ", ".join(map(repr, levels[:5])))
+    index = _nearest_positions(raw[:, 0], allowed) if book is None else _nearest_codes(raw, book, allowed)
+    values: Values = _canonical(levels, storage)[index]
+    return values
+
+
+def _nearest_positions(raw: Floats, allowed: list[int]) -> npt.NDArray[np.int64]:
+    """The allowed position next to each number after rounding, the lower one of two, [n]."""
+    positions = np.array(allowed)
+    wanted = np.clip(np.rint(raw), positions[0], positions[-1]).astype(np.int64)
+    above = np.searchsorted(positions, wanted)
+    below = np.maximum(above - 1, 0)
+    lower, upper = positions[below], positions[above]
+    return np.where(wanted - lower <= upper - wanted, lower, upper)
+
+
+def _nearest_codes(raw: Floats, book: Floats, allowed: list[int]) -> npt.NDArray[np.int64]:
+    """The allowed level whose code is nearest to each completed one, [n]."""
     # NOTE[paper]: the authors' code reads the bits one by one and may arrive at a code that no category has;
     # here the nearest code of an allowed level is taken. For indicators this is the largest one.
     # One level at a time and element by element: little memory, and no matrix product whose rounding
@@ -120,8 +146,7 @@ def decode_levels(column: Column, cells: Cells, raw: Floats, book: Floats, all_m
         closer = distance < best
         best[closer] = distance[closer]
         index[closer] = candidate
-    values: Values = _canonical(levels, storage)[index]
-    return values
+    return index
 
 
 def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool) -> Values:

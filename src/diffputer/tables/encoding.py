@@ -3,7 +3,9 @@
 Numbers, dates, durations and times give one encoded column each; booleans one indicator; categories one
 indicator for each level (``codes="onehot"``), the binary digits of the level's position
 (``codes="binary"``), or indicators up to 16 levels and digits above (``codes="mixed"``).
-Everything is standardised by the mean and deviation of the cells observed at fit.
+All of these are standardised by the mean and deviation of the cells observed at fit.
+With ``codes="levels"`` booleans and categories give one encoded column each, too: the position of the level
+as it is, for models that know categories.
 Each row is encoded by itself, so that its numbers do not depend on the rows around it.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,14 @@ import numpy.typing as npt
 from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.tables.cells import Booleans, Cells, Floats
 from diffputer.tables.clock import to_wall_clock
-from diffputer.tables.decoding import check_storage, decode_constant, decode_levels, decode_numbers, is_local
+from diffputer.tables.decoding import (
+    check_storage,
+    decode_constant,
+    decode_levels,
+    decode_numbers,
+    is_local,
+    levels_of,
+)
 from diffputer.tables.frames import Table
 from diffputer.tables.kinds import MAX_LEVELS, describe
 from diffputer.tables.schema import Column, Kind, Schema, Status
@@ -32,7 +41,7 @@ LARGEST = 1e6  # encoded values are cut off here, so that an absurd value cannot
 #: other columns in a small network (measured: docs/dev/log.md).
 ONEHOT_LEVELS = 16
 
-Codes = Literal["onehot", "binary", "mixed"]
+Codes = Literal["onehot", "binary", "mixed", "levels"]
 Indices = npt.NDArray[np.int64]
 
 
@@ -43,7 +52,8 @@ class Encoded:
     Attributes
     ----------
     x
-        Standardised numbers, float32 [n_rows, width]; 0.0 where missing.
+        Standardised numbers (positions of levels with ``codes="levels"``), float32 [n_rows, width];
+        0.0 where missing.
     missing
         What the model does not know, bool [n_rows, width]: holes, and levels that it never saw.
     """
@@ -63,7 +73,7 @@ class TableEncoder:
     codes
         How categories are encoded.
     mean, deviation
-        Of each encoded column, [width].
+        Of each encoded column, [width]; 0 and 1 where it is the position of a level.
 
     Examples
     --------
@@ -108,7 +118,7 @@ class TableEncoder:
         categorical_features, bounds, schema, max_levels
             See :func:`diffputer.tables.kinds.describe`.
         codes
-            ``"onehot"``, ``"binary"`` or ``"mixed"``, the way in which categories are encoded.
+            ``"onehot"``, ``"binary"``, ``"mixed"`` or ``"levels"``, the way in which categories are encoded.
         min_deviation
             Deviations are at least this share of the observed range.
 
@@ -117,8 +127,10 @@ class TableEncoder:
         TableEncoder
             The fitted encoder.
         """
-        if codes not in ("onehot", "binary", "mixed"):
-            raise SettingError(f"codes must be 'onehot', 'binary' or 'mixed'; it is {codes!r}. Choose one.")
+        if codes not in get_args(Codes):
+            raise SettingError(
+                f"codes must be 'onehot', 'binary', 'mixed' or 'levels'; it is {codes!r}. Choose one."
+            )
         if not 0 <= min_deviation <= 1:
             raise SettingError(f"min_deviation is a share, between 0 and 1; it is {min_deviation!r}.")
         if max_levels < 2:
@@ -137,6 +149,8 @@ class TableEncoder:
             cells, holes = table.cells[position], table.missing[:, position]
             if column.kind.is_numeric:
                 mean, deviation = _moments(_numbers(column, cells, holes)[~holes], min_deviation)
+            elif codes == "levels":  # a position is a name, not an amount
+                mean, deviation = np.zeros(1), np.ones(1)
             else:
                 indices = _level_indices(column, *cells.labels())
                 book = _codebook(column, codes)
@@ -163,6 +177,18 @@ class TableEncoder:
         """Where an encoded column is a numeric value rather than a part of a code, [width]."""
         kinds = np.array([column.kind.is_numeric for column in self.schema], dtype=bool)
         return kinds[self.blocks]
+
+    @property
+    def n_levels(self) -> Indices:
+        """How many levels each encoded column counts, [width].
+
+        0 where it is a number. Only ``codes="levels"`` counts levels: with other codes each column is a
+        number to the model, also the indicators and digits.
+        """
+        if self.codes != "levels":
+            return np.zeros(self.width, dtype=np.int64)
+        counts = [len(levels_of(column)) for _, column, _ in self._modelled()]
+        return np.array(counts, dtype=np.int64)
 
     def encode(self, table: Table) -> Encoded:
         """Turn a table into standardised numbers.
@@ -195,7 +221,11 @@ class TableEncoder:
                 codes, levels = cells.labels()
                 indices = _level_indices(column, codes, levels)
                 known = indices >= 0
-                x[known, block] = self._standardised(_codebook(column, self.codes), block)[indices[known]]
+                if self.codes == "levels":
+                    x[known, block] = indices[known, None]
+                else:
+                    book = self._standardised(_codebook(column, self.codes), block)
+                    x[known, block] = book[indices[known]]
                 if not column.other_levels and (known | holes).sum() < table.n_rows:
                     unseen.append(_examples(column, codes, levels, ~(known | holes)))
             missing[known, block] = False
@@ -252,7 +282,7 @@ class TableEncoder:
             if column.kind.is_numeric:
                 filled[position] = decode_numbers(column, cells, raw[:, 0], bool(holes.all()))
             else:
-                book = _codebook(column, self.codes)
+                book = None if self.codes == "levels" else _codebook(column, self.codes)
                 filled[position] = decode_levels(column, cells, raw, book, bool(holes.all()))
         return filled
 
@@ -304,7 +334,7 @@ def _width(column: Column, codes: Codes) -> int:
     """How many encoded columns a column takes."""
     if column.status != Status.MODELLED:
         return 0
-    if column.kind != Kind.CATEGORICAL:
+    if column.kind != Kind.CATEGORICAL or codes == "levels":
         return 1
     n_levels = len(column.levels)
     return n_levels if _is_onehot(n_levels, codes) else max(1, (n_levels - 1).bit_length())
@@ -327,8 +357,7 @@ def _codebook(column: Column, codes: Codes) -> Floats:
 
 def _level_indices(column: Column, codes: Indices, found: list[Any]) -> Indices:
     """The position of each cell's level in the schema, −1 where missing or unknown, [n_rows]."""
-    levels = (False, True) if column.kind == Kind.BOOLEAN else column.levels
-    place = {level: index for index, level in enumerate(levels)}
+    place = {level: index for index, level in enumerate(levels_of(column))}
     # The extra last entry stands for holes, whose code is −1.
     translation = np.array([*(place.get(level, -1) for level in found), -1], dtype=np.int64)
     return translation[codes]
