@@ -1,5 +1,8 @@
 """Delimited text: the style is found, odd files give a sentence, and what is written is read back."""
 
+import csv
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,6 +44,24 @@ def test_quoted_newlines_quotes_and_blank_lines():
     header, columns, _ = parse('\n"a ""x""",b\n"1\n2",","\n\n3,\n\n')
     assert header == ['a "x"', "b"]
     assert columns == [["1\n2", "3"], [",", ""]]
+
+
+@pytest.mark.parametrize("limit", [None, 3, 10**9])
+def test_cells_may_be_long_and_the_limit_of_others_stays(limit):
+    first, second = "x" * 200_000, "y,\n" * 200_000
+    text = f'a,b\n1,{first}\n2,"{second}"\n'
+    before = csv.field_size_limit() if limit is None else csv.field_size_limit(limit)
+    kept = csv.field_size_limit()
+    try:
+        for _, columns, style in ThreadPoolExecutor(4).map(parse, [text] * 8):
+            assert columns == [["1", "2"], [first, second]]
+            assert render_csv(["a", "b"], columns, style) == text.encode()
+        assert parse("long,b\n1,2\n")[0] == ["long", "b"]
+        with pytest.raises(InputError, match="Quotes must come in pairs"):
+            parse(text + '"')
+        assert csv.field_size_limit() == kept
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_in_a_single_column_an_empty_line_is_a_missing_cell():

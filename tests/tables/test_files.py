@@ -46,6 +46,13 @@ def complete(path, target, **options):
     return table
 
 
+def test_long_cells_come_back(tmp_path):
+    path = put(tmp_path, "long.csv", f"note,n\n{'x' * 200_000},1\ny,\nz,3\n")
+    table = read_table_file(path)
+    write_table_file(path, table, table.frame.fillna({"n": 2}))
+    assert path.read_text() == f"note,n\n{'x' * 200_000},1\ny,2\nz,3\n"
+
+
 def test_text_is_typed_and_observed_cells_come_back(tmp_path):
     path = put(tmp_path, "people.csv", PEOPLE)
     table = complete(path, path)  # in its own place

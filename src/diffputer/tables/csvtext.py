@@ -10,13 +10,16 @@ import codecs
 import csv
 import io
 import re
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
 from diffputer.errors import InputError
 
 DELIMITERS = (",", ";", "\t", "|")
+_LONGEST_LIMIT = 2**31 - 1  # the csv module counts in C longs, which are this short on Windows
 _SAMPLE = 1 << 16  # characters looked at to find the delimiter and the quoted columns
 _BOMS = (  # the longer ones first: UTF-32-LE begins as UTF-16-LE does
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -25,6 +28,7 @@ _BOMS = (  # the longer ones first: UTF-32-LE begins as UTF-16-LE does
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_limit_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,10 @@ def parse_csv(
             f"A table file must be text, but {name} holds NUL characters: it is binary, or UTF-16 without "
             "its byte order mark. Say which with --format or --encoding utf-16-le."
         )
-    if delimiter is None:
-        delimiter = _find_delimiter(text[:_SAMPLE])
-    header, columns = _parse(text, delimiter, name)
+    with _cells_of_any_length(len(text)):
+        if delimiter is None:
+            delimiter = _find_delimiter(text[:_SAMPLE])
+        header, columns = _parse(text, delimiter, name)
     quoted_header, quoted_columns = _find_quoting(text[:_SAMPLE], delimiter, len(header))
     line_end = re.search(r"\r\n|\n|\r", text)
     style = CsvStyle(
@@ -175,6 +180,23 @@ def _same_family(encoding: str, marked: str) -> bool:
     """Whether "utf-16", "utf-8-sig", ... mean the codec that the byte order mark announces."""
     asked = codecs.lookup(encoding).name.removesuffix("-sig")
     return asked == marked or asked == marked.rsplit("-", 1)[0]
+
+
+@contextmanager
+def _cells_of_any_length(longest: int) -> Iterator[None]:
+    """Let the csv module read cells of this many characters, in here only.
+
+    Its limit holds for the whole process: it is raised for texts that may exceed it, and put back. One
+    thread at a time, lest another one puts it back too early.
+    """
+    with _limit_lock:
+        before = csv.field_size_limit()
+        if longest > before:
+            csv.field_size_limit(min(longest, _LONGEST_LIMIT))
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def _reader(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
