@@ -414,6 +414,80 @@ def test_large_integers_have_exact_bounds_and_constants() -> None:
     assert TableEncoder.from_dict(json.loads(text)).schema["x"].lower == big
 
 
+LARGE = 2**64 - 1
+LARGE_COLUMNS = {
+    "near the top": [LARGE, None, LARGE - 4, LARGE - 2, LARGE],
+    "whole range": [0, None, LARGE, 5, 7],
+    "around int64": [2**63 - 1, None, 2**63 + 1, 2**63, 2**63 + 3],
+    "top of int64": [2**63 - 1, None, 2**63 - 5, 2**63 - 3, 2**63 - 1],
+    "one value": [LARGE, None, LARGE, LARGE, LARGE],
+}
+
+
+def large_frames(values: list[int | None]) -> list[Any]:
+    arrow = pa.table({"x": pa.array(values, pa.uint64())})
+    frames = [
+        arrow,
+        pa.table({"x": pa.array(values, pa.decimal128(20, 0))}),
+        pd.DataFrame({"x": pd.array(values, dtype="UInt64")}),
+        pd.DataFrame({"x": pd.array(values, dtype=pd.ArrowDtype(pa.uint64()))}),
+        pd.DataFrame({"x": pd.Series(values, dtype=object)}),
+        pd.DataFrame({"x": pd.Series(values[:1] + values[2:], dtype="uint64")}),
+    ]
+    if pl:
+        frames += [pl.DataFrame({"x": pl.Series(values, dtype=dtype)}) for dtype in (pl.UInt64, pl.Int128)]
+    return frames
+
+
+@pytest.mark.parametrize("values", LARGE_COLUMNS.values(), ids=LARGE_COLUMNS)
+@pytest.mark.parametrize("options", [{}, {"categorical_features": ["x"]}], ids=["numbers", "levels"])
+@pytest.mark.parametrize("codes", ["onehot", "levels"])
+def test_integers_up_to_64_unsigned_bits_neither_wrap_nor_round(
+    values: list[int | None], options: dict[str, Any], codes: str
+) -> None:
+    seen = [value for value in values if value is not None]
+    for frame in large_frames(values):
+        encoder = fit(frame, codes=codes, **options)
+        encoder = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+        assert np.isfinite(encoder.encode(read_table(frame)).x).all()
+        for number in (-9e5, -1.0, 0.0, 0.3, 2.0, 9e5):
+            filled = filled_with(frame, number, encoder)
+            assert dtypes(filled) == dtypes(frame)
+            for old, new in zip(*lists(frame), *lists(filled), strict=True):
+                assert same(old, new) if not pd.isna(old) else min(seen) <= int(new) <= max(seen)
+                assert not options or int(new) in seen
+
+
+def test_stated_bounds_of_large_integers_are_exact() -> None:
+    bounds = {"x": (LARGE - 3, LARGE - 1)}
+    for frame in large_frames(LARGE_COLUMNS["near the top"]):
+        schema = fit(frame, bounds=bounds).schema
+        assert (schema["x"].lower, schema["x"].upper) == bounds["x"]
+        assert fit(frame, schema=schema).schema == schema
+        for number in (-9e5, 0.0, 9e5):
+            filled = filled_with(frame, number, schema=schema)
+            new = [n for o, n in zip(*lists(frame), *lists(filled), strict=True) if pd.isna(o)]
+            assert all(LARGE - 3 <= int(value) <= LARGE - 1 for value in new)
+    with pytest.raises(InputError, match="column 'x' is integer and was given"):
+        fit(frame, bounds={"x": (0, 10**400)})
+
+
+def test_an_empty_column_takes_large_integers_too() -> None:
+    encoder = fit(pd.DataFrame({"x": pd.array([LARGE, LARGE - 4], dtype="UInt64")}))
+    for empty in (pd.DataFrame({"x": [None]}, dtype=object), pa.table({"x": pa.nulls(1)})):
+        assert LARGE - 4 <= lists(filled_with(empty, 0.0, encoder))[0][0] <= LARGE
+
+
+def test_negative_numbers_of_wide_dtypes_do_not_wrap() -> None:
+    frames = [pa.table({"x": pa.array([-5, None, 7, -3], pa.decimal128(digits, 0))}) for digits in (20, 38)]
+    if pl:
+        frames.append(pl.DataFrame({"x": pl.Series([-5, None, 7, -3], dtype=pl.Int128)}))
+    for frame in frames:
+        assert int(lists(filled_with(frame, -9.0))[0][1]) == -5
+        assert int(lists(filled_with(frame, -9.0, bounds={"x": (None, None)}))[0][1]) < -5
+        assert int(lists(filled_with(frame, 1e30, bounds={"x": (None, None)}))[0][1]) > 10**19
+
+
 def test_narrow_floats_do_not_leave_bounds_by_rounding() -> None:
     for dtype in ("float16", "float32"):
         frame = pd.DataFrame({"x": np.array([0.3, np.nan, 0.7], dtype=dtype)})

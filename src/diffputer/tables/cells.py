@@ -56,7 +56,7 @@ class Storage:
     whole
         Whether it holds whole numbers only.
     low, high
-        The range of its numbers (microseconds for dates and durations).
+        The range of its numbers (microseconds for dates and durations); exact integers for whole numbers.
     resolution
         The step between its numbers, None for floating point.
     decimals
@@ -150,9 +150,7 @@ def cells_of_arrow(array: Any) -> Cells:
         if pt.is_dictionary(kind):
             array = array.unify_dictionaries()
         elif pt.is_string(kind):
-            array = array.cast(
-                pa.large_string()
-            )  # joined chunks may exceed the 2 GiB of a plain string array
+            array = array.cast(pa.large_string())  # joined chunks may exceed a plain array's 2 GiB
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
     if pt.is_dictionary(kind):
         if not _is_label_type(kind.value_type):
@@ -211,8 +209,10 @@ def cells_of_polars(series: Any) -> Cells:
         array = cells_of_arrow(series.cast(_polars_type("String")).to_arrow()).array
         return Cells(Storage(Family.LABEL, name, declared=True), array)
     if base in ("Int128", "UInt128"):  # Arrow has no such type
-        array = series.cast(_polars_type("Float64")).to_arrow()
-        return Cells(Storage(Family.NUMBER, name, whole=True, resolution=1.0), array)
+        numbers = series.cast(_polars_type("Float64"))
+        for exact in (series.cast(_polars_type(kind), strict=False) for kind in ("UInt64", "Int64")):
+            numbers = exact if exact.null_count() == series.null_count() else numbers
+        return Cells(Storage(Family.NUMBER, name, whole=True, resolution=1.0), numbers.to_arrow())
     if base in ("Object", "List", "Array", "Struct", "Binary", "Unknown"):
         return _opaque(name, series.is_null().to_numpy())
     return cells_of_arrow(series.to_arrow())
@@ -236,9 +236,7 @@ def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
         storage = _float_storage(values.dtype)
         return Cells(storage, pa.array(values.astype(np.float64), from_pandas=True))
     if kind in "mM" and np.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
-        values = values.astype(
-            f"{kind}8[s]"
-        )  # numpy's hours, days, months: Arrow has seconds at the coarsest
+        values = values.astype(f"{kind}8[s]")  # Arrow knows no hours, days or months
     return cells_of_arrow(pa.array(values, from_pandas=True))
 
 
@@ -252,23 +250,12 @@ def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
     if sort == "string":
         codes, levels = pd.factorize(values)
         return Cells(Storage(Family.LABEL, "object"), pa.array(codes, mask=codes < 0), tuple(levels.tolist()))
-    if sort in ("integer", "floating", "mixed-integer-float"):
-        whole = sort == "integer"
-        high = LONGEST if whole else math.inf
-        storage = Storage(Family.NUMBER, "object", whole, -high, high, 1.0 if whole else None)
-        if whole:
-            exact = np.zeros(len(values), dtype=np.int64)
-            try:
-                exact[~holes] = observed.astype(np.int64)
-            except OverflowError:
-                raise InputError(
-                    f"Whole numbers must fit into 64 bits; those of column {name!r} do not. "
-                    "Convert the column, for example with astype(float)."
-                ) from None
-            return Cells(storage, pa.array(exact, mask=holes))
+    if sort == "integer":
+        return _cells_of_integers([int(value) for value in observed], holes, name)
+    if sort in ("floating", "mixed-integer-float"):
         numbers = np.full(len(values), np.nan)
         numbers[~holes] = observed.astype(np.float64)
-        return Cells(storage, pa.array(numbers, from_pandas=True))
+        return Cells(Storage(Family.NUMBER, "object"), pa.array(numbers, from_pandas=True))
     if sort in ("datetime64", "timedelta64"):
         moments = np.full(len(values), "NaT", dtype=f"{sort}[us]")
         moments[~holes] = observed.astype(moments.dtype)
@@ -293,6 +280,20 @@ def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
     if sort in ("bytes", "interval", "period"):
         return _opaque("object", holes)
     raise _mixed(observed, name)
+
+
+def _cells_of_integers(observed: list[int], holes: Booleans, name: object) -> Cells:
+    """View the Python integers of a column, all signed or all unsigned ones of 64 bits."""
+    for limits in (np.iinfo(np.int64), np.iinfo(np.uint64)):
+        if limits.min <= min(observed) and max(observed) <= limits.max:
+            exact = np.zeros(len(holes), dtype=limits.dtype)
+            exact[~holes] = observed
+            storage = replace(_storage_of_arrow_type(pa.from_numpy_dtype(limits.dtype)), dtype="object")
+            return Cells(storage, pa.array(exact, mask=holes))
+    raise InputError(
+        f"Whole numbers must fit into 64 bits; those of column {name!r} do not. "
+        "Convert the column, for example with astype(float)."
+    )
 
 
 def _without_pandas(value: Any) -> Any:
@@ -339,14 +340,11 @@ def _storage_of_arrow_type(kind: Any) -> Storage:
         return Storage(Family.BOOLEAN, name)
     if pt.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
-        # The doubles next to the limits of 64-bit integers lie outside of them.
-        high = float(limits.max) if limits.bits < 64 else math.nextafter(float(limits.max), 0.0)
-        return Storage(Family.NUMBER, name, True, float(limits.min), high, 1.0)
+        return Storage(Family.NUMBER, name, True, limits.min, limits.max, 1.0)
     if pt.is_floating(kind):
         return _float_storage(np.dtype(kind.to_pandas_dtype()))
     if pt.is_decimal(kind):
-        limit = 10.0 ** (kind.precision - kind.scale)
-        step = 10.0**-kind.scale
+        limit, step = 10 ** (kind.precision - kind.scale), 10**-kind.scale  # integers if it has no decimals
         return Storage(
             Family.NUMBER, name, kind.scale <= 0, step - limit, limit - step, step, decimals=kind.scale
         )

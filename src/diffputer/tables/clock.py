@@ -23,8 +23,8 @@ _SHORTEST, _LONGEST = timedelta.min // MICROSECOND, timedelta.max // MICROSECOND
 def to_number(kind: Kind, value: Any, zone: str | None = None) -> float:
     """Express a bound, a constant or a resolution as the number that the model sees.
 
-    Raises ValueError or TypeError for what the kind cannot compare with. Dates without a time zone are read
-    in the zone of the column.
+    Integers stay integers, since float64 cannot tell large ones apart. Dates without a time zone are read
+    in the zone of the column. Raises ValueError or TypeError for what the kind cannot compare with.
 
     Examples
     --------
@@ -61,6 +61,8 @@ def to_number(kind: Kind, value: Any, zone: str | None = None) -> float:
     if isinstance(value, str):
         raise TypeError("text")
     number = float(value)
+    if kind == Kind.INTEGER and isinstance(value, int | np.integer):
+        return int(value)
     if math.isnan(number):
         raise ValueError("not a number")
     return number

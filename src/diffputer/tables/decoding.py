@@ -18,6 +18,7 @@ from diffputer.tables.filling import Values
 from diffputer.tables.kinds import neutral_value
 from diffputer.tables.schema import Column, Kind, Status
 
+_INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
 _FAMILIES = {
     Kind.CONTINUOUS: Family.NUMBER,
     Kind.INTEGER: Family.NUMBER,
@@ -70,11 +71,12 @@ def _target(column: Column, cells: Cells, all_missing: bool) -> Storage:
     """The storage to write into; a column of holes with an unsuitable dtype gets that of the values."""
     if not all_missing or _suits(column, cells.storage):
         return cells.storage
+    if column.kind == Kind.INTEGER:
+        unsigned = column.upper is not None and _INT64.max < column.upper < math.inf
+        limits = _UINT64 if unsigned else _INT64
+        return Storage(Family.NUMBER, whole=True, low=limits.min, high=limits.max)
     high = math.inf if column.kind in (Kind.CONTINUOUS, Kind.CATEGORICAL) else LONGEST
-    whole = column.kind == Kind.INTEGER
-    return Storage(
-        _family(column), whole=whole, low=-high, high=high, declared=column.kind == Kind.CATEGORICAL
-    )
+    return Storage(_family(column), low=-high, high=high, declared=column.kind == Kind.CATEGORICAL)
 
 
 def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> Values | None:
@@ -154,14 +156,14 @@ def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool)
     storage = _target(column, cells, all_missing)
     low, high = _ends(column, storage)
     step = max(step_to_number(column.kind, column.resolution) or 0.0, storage.resolution or 0.0)
-    values = np.clip(raw, low, high)
+    values = np.clip(raw, float(low), float(high))
     if step:
         values = np.rint(values / step) * step
         first, last = _first_multiple(low, step), -_first_multiple(-high, step)
         if first <= last:  # else no multiple lies between the bounds, and the nearest must do
             values = np.clip(values, first, last)
     if column.kind in (Kind.CONTINUOUS, Kind.INTEGER):
-        return _to_precision(values, low, high, storage, column)
+        return _to_integers(values, low, high) if storage.whole else _to_precision(values, low, high, storage)
     if is_local(column):
         values = to_utc(values, str(column.timezone))
     whole = values.astype(np.int64)
@@ -192,7 +194,7 @@ def _first_multiple(low: float, step: float) -> float:
 
 
 def _ends(column: Column, storage: Storage) -> tuple[float, float]:
-    """The bounds of a column, as far as the dtype can hold them."""
+    """The bounds of a column, as far as the dtype can hold them; those of integers are exact."""
     low = -math.inf if column.lower is None else to_number(column.kind, column.lower, column.timezone)
     high = math.inf if column.upper is None else to_number(column.kind, column.upper, column.timezone)
     if column.kind == Kind.DATETIME:
@@ -204,21 +206,25 @@ def _ends(column: Column, storage: Storage) -> tuple[float, float]:
     return low, max(min(high, storage.high), low)
 
 
-def _to_precision(values: Floats, low: float, high: float, storage: Storage, column: Column) -> Values:
+def _to_integers(values: Floats, low: float, high: float) -> Values:
+    """Whole numbers as integers between the ends, as floats where these need more than 64 bits, [n]."""
+    for limits in (_INT64, _UINT64):
+        if limits.min <= low and high <= limits.max:
+            # The double nearest to the largest integer lies above it, and would overflow.
+            over = values >= float(limits.max)
+            whole = np.where(over, 0.0, values).astype(limits.dtype)
+            whole[over] = limits.max
+            # float64 cannot tell large integers apart: the exact ends are applied to the integers.
+            first, last = math.ceil(low), math.floor(high)
+            return np.clip(whole, first, last) if first <= last else whole
+    smallest, largest = float(low), float(high)
+    smallest = smallest if smallest >= low else math.nextafter(smallest, math.inf)
+    largest = largest if largest <= high else math.nextafter(largest, -math.inf)
+    return np.clip(values, smallest, largest)
+
+
+def _to_precision(values: Floats, low: float, high: float, storage: Storage) -> Values:
     """Numbers in the type that the column can hold, without leaving the bounds by rounding."""
-    if storage.whole:
-        # float64 cannot tell large integers apart: the exact bounds are applied to the integers.
-        unsigned = storage.high > 2.0**63
-        whole = values.astype(np.uint64 if unsigned else np.int64)
-        if column.kind == Kind.INTEGER:
-            limits = np.iinfo(whole.dtype)
-            first, last = (
-                int(min(max(end, limits.min), limits.max)) if math.isfinite(end) else int(edge)
-                for end, edge in ((column.lower, low), (column.upper, high))
-            )
-            if storage.low <= first and last <= storage.high:
-                whole = np.clip(whole, first, last)
-        return whole
     if storage.precision is None:
         return values
     narrow = values.astype(storage.precision)
@@ -266,9 +272,12 @@ def _canonical(levels: list[Any], storage: Storage) -> npt.NDArray[Any]:
     """Levels as an array that a column of this storage takes, [n_levels]."""
     family = storage.family
     if family == Family.NUMBER and all(isinstance(level, int | float | Decimal) for level in levels):
-        if storage.whole and all(abs(level) < 2**63 for level in levels):
-            return np.array([int(level) for level in levels], dtype=np.int64)
-        return np.array(levels) if storage.whole else np.array([float(level) for level in levels])
+        if not storage.whole:
+            return np.array([float(level) for level in levels])
+        fits = [all(limits.min <= level <= limits.max for level in levels) for limits in (_INT64, _UINT64)]
+        return np.array(
+            [int(level) for level in levels], np.int64 if fits[0] else np.uint64 if fits[1] else np.float64
+        )
     if family == Family.BOOLEAN and all(isinstance(level, bool) for level in levels):
         return np.array(levels, dtype=bool)
     if family == Family.DATETIME and all(isinstance(level, datetime.date) for level in levels):

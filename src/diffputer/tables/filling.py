@@ -9,7 +9,7 @@ pandas reads for an empty text column) takes the natural dtype of the values ins
 from __future__ import annotations
 
 import datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,8 @@ def _is_plain(example: Any) -> bool:
 
 def _decimals(values: Values, digits: int) -> list[Decimal]:
     step = Decimal(1).scaleb(-digits)
-    return [Decimal(repr(value)).quantize(step) for value in values.tolist()]
+    exact = Context(prec=100)  # the default of 28 digits is less than Arrow's decimals have
+    return [Decimal(repr(value)).quantize(step, context=exact) for value in values.tolist()]
 
 
 def _positions(holes: Booleans) -> npt.NDArray[np.int64]:

@@ -253,7 +253,8 @@ def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any) -> 
     values = values[~np.isnan(values)]
     low, high = float(values.min()), float(values.max())
     ends: tuple[Any, Any] = (low, high)
-    if pt.is_integer(cells.array.type):  # exact, also beyond 2**53
+    if pt.is_integer(cells.array.type) or (pt.is_decimal(cells.array.type) and cells.storage.whole):
+        # Exact, also beyond 2**53.
         exact = pc.min_max(cells.array).as_py()
         ends = (exact["min"], exact["max"])
     zone = column.timezone
@@ -292,7 +293,7 @@ def _read_bounds(column: Column, bounds: Any) -> tuple[float, float]:
             -math.inf if low is None else to_number(column.kind, low, column.timezone),
             math.inf if high is None else to_number(column.kind, high, column.timezone),
         )
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"Bounds must be a pair (low, high) that suits the column, with None for an open end; column "
             f"{column.name!r} is {column.kind} and was given {bounds!r}."
