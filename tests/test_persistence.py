@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
+from datetime import datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer import DiffPuter, InputError, ModelFileError
+from diffputer import DiffPuter, InputError, ModelFileError, persistence
 from diffputer.em import EMState
 from diffputer.persistence import FileCheckpoint
 
@@ -34,6 +37,58 @@ def test_a_loaded_model_gives_the_same_imputations(ugly: pd.DataFrame, tmp_path:
     with pytest.raises(ValueError, match="town"):
         loaded.transform(ugly.drop(columns="town"))
     assert not list(tmp_path.glob("*tmp*"))
+
+
+def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
+    ugly: pd.DataFrame, tmp_path: Path
+) -> None:
+    # scikit-learn refuses text beside labels of other types.
+    size, count, day, wait = 7, ("a", 1), ("a", pd.Timestamp("2024-01-01")), -1
+    names = [size, count, ("flag", True), 2, 3, day, wait]
+    frame = ugly.set_axis(pd.Index(names, tupleize_cols=False), axis="columns")
+    bounds = {
+        size: (0, None),
+        day: (datetime(2024, 1, 1), "2025-01-01"),
+        wait: (np.timedelta64(0, "ns"), timedelta(days=1)),
+    }
+    found = DiffPuter(random_state=0, **TINY).fit(frame).schema_
+    for number, parameters in enumerate([
+        {"bounds": bounds, "schema": {count: "categorical"}},
+        {"bounds": bounds, "categorical_features": [count, ("flag", True)]},
+        {"schema": found.replace(size, lower=-math.inf).replace(count, kind="categorical")},
+        {"categorical_features": np.array([name == count for name in frame.columns])},
+        {"categorical_features": frame.columns[[1]], "random_state": np.int64(3)},
+        {"categorical_features": (1,)},
+    ]):  # fmt: skip
+        fitted = DiffPuter(**{"random_state": 0, **TINY, **parameters}).fit(frame)
+        fitted.save(tmp_path / f"{number}")
+        loaded = DiffPuter.load(tmp_path / f"{number}", device="cpu")
+        assert (loaded.bounds, loaded.schema) == (fitted.bounds, fitted.schema)
+        if fitted.categorical_features is not None:
+            assert list(loaded.categorical_features) == list(fitted.categorical_features)
+        again = DiffPuter.load(tmp_path / f"{number}", device="cpu").fit(frame)
+        assert again.schema_ == fitted.schema_
+        pd.testing.assert_frame_equal(again.transform(frame), fitted.transform(frame))
+
+
+def test_parameters_that_cannot_be_written_are_left_out(ugly: pd.DataFrame, tmp_path: Path) -> None:
+    random_state = np.random.RandomState(0)
+    fitted = DiffPuter(random_state=random_state, bounds={"size": (Fraction(1, 2), 90)}, **TINY).fit(ugly)
+    fitted.save(tmp_path / "m")
+    loaded = DiffPuter.load(tmp_path / "m", device="cpu")
+    assert loaded.random_state is loaded.bounds is None
+    pd.testing.assert_frame_equal(loaded.transform(ugly), fitted.transform(ugly))
+
+
+def test_files_of_older_versions_name_all_parameters_in_one_place(
+    ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = {"parameters": {"random_state": 0, "bounds": {"size": [0, 30]}}}
+    monkeypatch.setattr(persistence, "_parameter_facts", lambda _: old)
+    DiffPuter(random_state=0, **TINY).fit(ugly).save(tmp_path / "m")
+    loaded = DiffPuter.load(tmp_path / "m")
+    assert loaded.bounds == {"size": [0, 30]}
+    assert loaded.categorical_features is None
 
 
 def test_arrays_and_tables_without_anything_to_model(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ one. Reading runs no code from the file.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -27,10 +29,12 @@ from .errors import InputError, ModelFileError
 from .settings import PaperSettings
 from .tables.encoding import TableEncoder
 from .tables.paths import write_bytes
+from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
 VERSION = 1
+_COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features")
 
 
 def check_target(path: str | os.PathLike[str], kind: str) -> None:
@@ -107,8 +111,7 @@ def write_model(
         "encoder": encoder.to_dict(),
         "seed": seed,
         "named": named,
-        # Parameters that are objects (a RandomState, a Schema) have done their work at fit.
-        "parameters": {name: value for name, value in parameters.items() if _is_json(value)},
+        **_parameter_facts(parameters),
         "result": None,
     }
     if result is not None:
@@ -145,19 +148,62 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
             "encoder": encoder,
             "result": result,
             "seed": int(facts["seed"]),
-            "parameters": dict(facts["parameters"]),
+            "parameters": {
+                **facts["parameters"],
+                # Files of older versions do not have these.
+                **{k: _from_plain(v) for k, v in facts.get("column_parameters", {}).items()},
+            },
             "named": bool(facts["named"]),
         }
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ModelFileError(f"{str(path)!r} is damaged: {error}.") from error
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except TypeError:
-        return False
-    return True
+def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the parameters of an imputer as JSON, those that are about columns apart.
+
+    Left out are objects such as a RandomState, which have done their work at fit.
+    """
+    facts: dict[str, Any] = {"parameters": {}, "column_parameters": {}}
+    for name, value in parameters.items():
+        if name in _COLUMN_PARAMETERS:
+            with contextlib.suppress(InputError):
+                facts["column_parameters"][name] = _to_plain(value)
+            continue
+        plain = value.item() if isinstance(value, np.generic) else value
+        if plain is None or isinstance(plain, str | bool | int | float):
+            facts["parameters"][name] = plain
+    return facts
+
+
+def _to_plain(value: Any) -> Any:
+    """Write what a user said about columns as JSON; labels may be of any type, unlike the keys of JSON."""
+    if isinstance(value, Schema):
+        return {"schema": value.to_dict()}
+    if isinstance(value, Mapping):
+        return {"mapping": [[_to_plain(key), _to_plain(item)] for key, item in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_to_plain(item) for item in value]}
+    if isinstance(value, list | np.ndarray | pd.Index | pd.Series):
+        return {"list": [_to_plain(item) for item in value]}
+    if isinstance(value, np.datetime64 | np.timedelta64):  # whose nanoseconds Python's types lack
+        value = pd.Timestamp(value) if isinstance(value, np.datetime64) else pd.Timedelta(value)
+    return to_plain(value, "of a parameter")
+
+
+def _from_plain(plain: Any) -> Any:
+    """Read what :func:`_to_plain` has written; arrays have become lists."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, content),) = plain.items()
+    if kind == "schema":
+        return Schema.from_dict(content)
+    if kind == "mapping":
+        return {_from_plain(key): _from_plain(item) for key, item in content}
+    if kind in ("tuple", "list"):
+        items = [_from_plain(item) for item in content]
+        return tuple(items) if kind == "tuple" else items
+    return from_plain(plain)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
