@@ -59,6 +59,12 @@ def test_files_can_be_read_in_one_sitting(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_warnings_point_at_the_caller(path: Path) -> None:
+    if path.name != "errors.py":
+        assert "warnings.warn(" not in path.read_text(), "use errors.warn_about_data"
+
+
 def test_importing_is_silent_and_loads_nothing_heavy() -> None:
     code = (
         "import sys, diffputer; "

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,7 +30,7 @@ from torch import Tensor
 from .diffusion.denoiser import Denoiser
 from .diffusion.sampling import Sampler
 from .diffusion.training import Trainer
-from .errors import DataWarning, SettingError
+from .errors import SettingError, warn_about_data
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed, distinct_keys, row_keys
@@ -235,12 +234,10 @@ def warn_if_useless(result: EMResult) -> None:
     """Warn where the held-out cells say that column means would have done as well."""
     best = result.trace[result.best_round - 1]
     if best.held_out_error >= best.baseline_error:
-        warnings.warn(
+        warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
             f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations). Columns may "
-            "tell nothing about each other, or the fit was too short: try a larger time_budget or max_steps.",
-            DataWarning,
-            stacklevel=3,
+            "tell nothing about each other, or the fit was too short: try a larger time_budget or max_steps."
         )
 
 

@@ -1,9 +1,14 @@
-"""The few exceptions of the library: each message states the rule, then the fact, then the remedy."""
+"""The few exceptions of the library, and its warning: messages state the rule, the fact, the remedy."""
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+import sys
+import warnings
+from types import FrameType, ModuleType
+
+#: Users do not call these by a line of their own: scikit-learn's fit_transform and Pipeline call fit.
+_NOT_THE_CALLER = ("diffputer", "sklearn", "joblib")
 
 
 class DiffputerError(Exception):
@@ -28,6 +33,22 @@ class ModelFileError(DiffputerError, ValueError):
 
 class DataWarning(UserWarning):
     """Something in the table that the user should know, though the work goes on."""
+
+
+def warn_about_data(message: str) -> None:
+    """Give a :class:`DataWarning` that points at the line outside the package which led to it.
+
+    Parameters
+    ----------
+    message
+        What the user should know.
+    """
+    # Python 3.12 has skip_file_prefixes for this, 3.11 has not.
+    frame: FrameType | None = sys._getframe(1)
+    level = 2
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_CALLER:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataWarning, stacklevel=level)
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -11,7 +11,6 @@ Each row is encoded by itself, so that its numbers do not depend on the rows aro
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -19,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from diffputer.errors import DataWarning, InputError, SettingError
+from diffputer.errors import InputError, SettingError, warn_about_data
 from diffputer.tables.cells import Booleans, Cells, Floats
 from diffputer.tables.clock import to_wall_clock
 from diffputer.tables.decoding import (
@@ -230,11 +229,9 @@ class TableEncoder:
                     unseen.append(_examples(column, codes, levels, ~(known | holes)))
             missing[known, block] = False
         if unseen:
-            warnings.warn(
+            warn_about_data(
                 f"Levels that were not seen at fit tell the model nothing: {'; '.join(unseen)}. They stay as "
-                "they are. Fit on a table that has them if they matter.",
-                DataWarning,
-                stacklevel=2,
+                "they are. Fit on a table that has them if they matter."
             )
         return Encoded(x, missing)
 

@@ -8,7 +8,6 @@ and Arrow files are pyarrow tables from end to end.
 from __future__ import annotations
 
 import gzip
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from diffputer.errors import DataWarning, InputError
+from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.textcolumns import TextColumn, describe_column, stray_marker
@@ -251,11 +250,9 @@ def _typed(
     else:
         decimal_marks = (decimal,)
     if describe_column(header).kind in ("integer", "number"):
-        warnings.warn(
+        warn_about_data(
             f"The first line of a file must hold the column names, but in {name} it holds numbers "
-            f"({', '.join(header[:3])}, ...). If these are data, put a line with names above them.",
-            DataWarning,
-            stacklevel=3,
+            f"({', '.join(header[:3])}, ...). If these are data, put a line with names above them."
         )
     gone = {marker.strip() for marker in markers}
     columns, frame = [], {}
@@ -264,11 +261,9 @@ def _typed(
         observed = [text for text, absent in zip(texts, missing, strict=True) if not absent]
         column = describe_column(observed, decimal_marks)
         if column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
-            warnings.warn(
+            warn_about_data(
                 f"Column {column_name!r} is read as text: all its cells are numbers but those that hold "
-                f"{word!r}. If that marks a missing cell, say so with --missing {word!r}.",
-                DataWarning,
-                stacklevel=3,
+                f"{word!r}. If that marks a missing cell, say so with --missing {word!r}."
             )
         columns.append(column)
         frame[column_name] = column.values(texts, missing)

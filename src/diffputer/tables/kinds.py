@@ -12,7 +12,6 @@ The rules, in order; the user's ``schema`` and ``categorical_features`` come bef
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,7 +23,7 @@ import pandas as pd
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from diffputer.errors import DataWarning, InputError
+from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.cells import DAY, SECOND, Cells, Family, Floats, Storage
 from diffputer.tables.clock import from_number, step_to_number, to_number, to_wall_clock
 from diffputer.tables.frames import Table
@@ -72,14 +71,16 @@ class _Notes:
         if self.unsupported:
             passed.append(f"This type cannot be modelled: {', '.join(self.unsupported)}. Convert or drop it.")
         if passed:
-            _warn("Some columns are passed through as they are, holes included. " + " ".join(passed))
+            warn_about_data(
+                "Some columns are passed through as they are, holes included. " + " ".join(passed)
+            )
         if self.numeric:
-            _warn(
+            warn_about_data(
                 f"Numbers stored as text are treated as categories: {', '.join(self.numeric)}. "
                 "Convert them, for example with pandas.to_numeric(errors='coerce')."
             )
         if self.rare:
-            _warn(
+            warn_about_data(
                 f"Too many levels to model them all: {', '.join(self.rare)}. Rarer levels stay where they "
                 "are observed, are unknown to the model and are never filled in. Merge levels, or raise "
                 "max_levels."
@@ -90,14 +91,10 @@ class _Notes:
         if self.left:
             rules.append(f"Left missing, for nothing plausible can be written: {', '.join(self.left)}.")
         if rules:
-            _warn(
+            warn_about_data(
                 "Columns without any observed value cannot be modelled. " + " ".join(rules) + " Drop them, "
                 "or fill them before."
             )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, DataWarning, stacklevel=5)
 
 
 def describe(
