@@ -351,7 +351,7 @@ MISTAKES = {
     ),
     "no such model": (["plain.csv", "--model", "m"], "'m' is not there"),
     "not a model": (["plain.csv", "--model", "plain.csv"], "cannot be read as a diffputer model"),
-    "unknown setting": (["plain.csv", "--set", "depth=3"], "Known are em_rounds"),
+    "unknown setting": (["plain.csv", "--set", "depth=3"], "'churn', 'max_levels', 'precision'."),
     "half a setting": (["plain.csv", "--set", "n_draws"], "NAME=VALUE"),
     "not a number": (["plain.csv", "--set", "n_draws=many"], "n_draws must be a whole number"),
     "unknown engine": (["plain.csv", "--engine", "steam"], "engine must be one of"),

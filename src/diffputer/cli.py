@@ -303,7 +303,8 @@ def _read_settings(texts: Sequence[str]) -> dict[str, Any]:
     given = dict(_pair(text, "--set", "NAME=VALUE", first=True) for text in texts)
     if unknown := [name for name in given if name not in KNOWN_SETTINGS]:
         raise SettingError(
-            f"--set must name a setting, however: {unknown[0]!r}. Known are {', '.join(KNOWN_SETTINGS)}."
+            f"--set must name a setting, however: {unknown[0]!r}. Known are "
+            f"{', '.join(map(repr, KNOWN_SETTINGS))}."
         )
     return {name: _value(text) for name, text in given.items()}
 

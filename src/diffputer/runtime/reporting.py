@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -14,6 +15,7 @@ from typing import Any
 from ..errors import DiffputerError
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+_QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Reporter:
     debug : bool
         Show the traceback of an error.
     names : mapping
-        What the library calls things that have another name on the command line.
+        What the library's warnings and errors call things that have another name on the command line.
     interrupted : str
         What to say on Ctrl-C as long as nothing was written.
     checkpoint : str or None
@@ -47,13 +49,21 @@ class Reporter:
     def say(self, words: Any, kind: str = "") -> None:
         """Say something on one line, once; ``kind`` comes before it: note, warning, error."""
         line = " ".join(str(words).split())
-        for theirs, ours in self.names.items():
-            line = line.replace(theirs, ours)
+        if kind in ("warning", "error"):
+            line = self._with_names_of_here(line)
         line = f"{kind}: {line}" if kind else line
         if line not in self._said and not (self.quiet and kind in ("", "note")):
             self._said.add(line)
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
+
+    def _with_names_of_here(self, line: str) -> str:
+        """Replace the library's names where they are words, not in paths or in quotes, which hold columns."""
+        names = "|".join(map(re.escape, self.names))
+        if not names:
+            return line
+        word = rf"(?<![\w./-])(?:{names})(?![\w/-]|\.\w)"
+        return re.sub(f"{_QUOTED}|{word}", lambda match: self.names.get(match[0], match[0]), line)
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
