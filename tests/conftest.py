@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-#: Settings under which a fit takes a fraction of a second; for tests of behaviour, not of accuracy.
-TINY = {
+#: Settings of the default engine under which a fit takes a fraction of a second; for tests of behaviour,
+#: not of accuracy.
+TINY: dict[str, Any] = {
+    "max_steps": 30,
+    "em_rounds": 1,
+    "mlp_width": 16,
+    "mlp_depth": 1,
+    "batch_size": 64,
+    "sampling_steps": 4,
+    "device": "cpu",
+    "progress": False,
+}
+#: The same with both sorts of network and two members of each.
+TINY_ENSEMBLE: dict[str, Any] = {
+    **TINY,
+    "mlp_members": 2,
+    "attention_members": 2,
+    "attention_width": 32,
+    "attention_depth": 1,
+}
+#: The same of the paper's engine.
+TINY_PAPER: dict[str, Any] = {
+    "engine": "paper",
     "max_steps": 30,
     "em_rounds": 2,
     "hidden_width": 16,
@@ -19,6 +43,12 @@ TINY = {
     "device": "cpu",
     "progress": False,
 }
+#: What a promise of the imputer is checked with.
+ENGINES = [
+    pytest.param(TINY, id="conditional"),
+    pytest.param(TINY_ENSEMBLE, id="ensemble"),
+    pytest.param(TINY_PAPER, id="paper"),
+]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,9 +56,10 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
-def tiny() -> dict[str, object]:
-    return dict(TINY)
+@pytest.fixture(params=ENGINES, scope="module")
+def tiny(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Small settings of every engine, one after the other."""
+    return dict(request.param)
 
 
 def ugly_frame(n: int = 60, seed: int = 0) -> pd.DataFrame:
@@ -55,3 +86,13 @@ def ugly_frame(n: int = 60, seed: int = 0) -> pd.DataFrame:
 @pytest.fixture
 def ugly() -> pd.DataFrame:
     return ugly_frame()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """Two numbers and a category, with holes, as a CSV file."""
+    from .cli_tools import plain_frame
+
+    path = tmp_path / "plain.csv"
+    path.write_bytes(plain_frame().to_csv(index=False).encode())
+    return path

@@ -5,11 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
-import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,30 +14,12 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import diffputer
 from diffputer import DiffPuter
-from diffputer.cli import KNOWN_SETTINGS, app
+from diffputer.cli import KNOWN_SETTINGS
 
-TINY = [
-    "max_steps=20",
-    "em_rounds=1",
-    "hidden_width=16",
-    "sampling_steps=3",
-    "resampling_rounds=1",
-    "n_draws=2",
-]
-TINY_OPTIONS = [part for setting in TINY for part in ("--set", setting)]
-PROGRAM = [sys.executable, "-c", "from diffputer.cli import main; main()"]
-
-
-def run(*args, code=0, input=None, tiny=True):
-    extra = TINY_OPTIONS if tiny and args[0] == "impute" and "--model" not in args else []
-    result = CliRunner().invoke(app, [*map(str, args), *extra], input=input)
-    assert result.exit_code == code, result.stderr
-    assert "Traceback" not in result.stderr
-    return result
+from .cli_tools import PROGRAM, TINY, TINY_OPTIONS, plain_frame, run
 
 
 def ugly_csv(n=80, seed=0):
@@ -79,23 +58,6 @@ def ugly(tmp_path):
     return path
 
 
-@pytest.fixture
-def plain(tmp_path):
-    """Two numbers and a category, with holes."""
-    path = tmp_path / "plain.csv"
-    path.write_bytes(plain_frame().to_csv(index=False).encode())
-    return path
-
-
-def plain_frame(n=60):
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=n).round(3)
-    frame = pd.DataFrame(
-        {"x": x, "y": (2 * x + rng.normal(size=n)).round(2), "c": np.where(x > 0, "hi", "lo")}
-    )
-    return frame.mask(rng.random(frame.shape) < 0.25)
-
-
 # --- help -----------------------------------------------------------------------------------------------
 
 
@@ -123,7 +85,16 @@ def test_version_and_commands():
 
 
 def test_every_setting_can_be_set():
-    own = {"engine", "quality", "categorical_features", "bounds", "schema", "random_state", "device"}
+    own = {
+        "engine",
+        "quality",
+        "estimate",
+        "categorical_features",
+        "bounds",
+        "schema",
+        "random_state",
+        "device",
+    }
     own |= {"time_budget", "checkpoint", "progress"}
     assert set(DiffPuter().get_params()) == own | set(KNOWN_SETTINGS)
 
@@ -265,11 +236,27 @@ def test_wishes_about_columns(tmp_path):
 
 
 def test_time_budget_ends_a_fit_that_would_not_end(plain):
-    settings = ["max_steps=100000000", "max_epochs=1000000000", "patience=100000000", "em_rounds=10000"]
-    settings += ["hidden_width=16", "em_patience=10000"]
-    options = [part for setting in settings for part in ("--set", setting)]
-    run("impute", plain, "--time-budget", 2, *options, tiny=False)
-    assert pd.read_csv(plain.with_name("plain.imputed.csv")).notna().all().all()
+    endless = ["max_steps=100000000", "patience=100000000", "em_rounds=10000", "em_patience=10000"]
+    for engine, own in (
+        ("conditional", ["mlp_width=16"]),
+        ("paper", ["hidden_width=16", "max_epochs=1000000000"]),
+    ):
+        options = [part for setting in endless + own for part in ("--set", setting)]
+        run("impute", plain, "--engine", engine, "--time-budget", 2, *options, tiny=False)
+        assert pd.read_csv(plain.with_name("plain.imputed.csv")).notna().all().all()
+
+
+def test_engine_and_estimate_can_be_chosen(plain, tmp_path):
+    paper = ["max_steps=20", "em_rounds=1", "hidden_width=16", "sampling_steps=3", "resampling_rounds=1"]
+    paper = [part for setting in [*paper, "n_draws=2"] for part in ("--set", setting)]
+    run("impute", plain, "--engine", "paper", *paper, "-o", tmp_path / "paper.csv", tiny=False)
+    for estimate in ("mean", "median"):
+        run("impute", plain, "--estimate", estimate, "-o", tmp_path / f"{estimate}.csv")
+    tables = [pd.read_csv(tmp_path / f"{name}.csv") for name in ("paper", "mean", "median")]
+    holes = pd.read_csv(plain)["x"].isna()
+    assert all(table.notna().all().all() for table in tables)
+    for i, one in enumerate(tables):
+        assert all((one["x"][holes] != other["x"][holes]).any() for other in tables[:i])
 
 
 def test_checkpoint_is_kept_and_used(plain, tmp_path):
@@ -324,138 +311,12 @@ def test_levels_that_were_text_stay_text(tmp_path):
 
 def test_a_model_of_an_array_has_no_names(plain, tmp_path):
     frame = plain_frame()[["x", "y"]]
-    settings = {name: int(value) for name, value in (setting.split("=") for setting in TINY)}
+    settings = {name: float(value) for name, value in (setting.split("=") for setting in TINY)}
     DiffPuter(random_state=0, **settings).fit(frame.to_numpy()).save(tmp_path / "m")
     assert "without names" in run("impute", plain, "--model", tmp_path / "m", code=2).stderr
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------
-
-MISTAKES = {
-    "no such file": (["nowhere.csv"], "there is no"),
-    "a folder": (["."], "is a folder"),
-    "unknown suffix": (["table.xls"], "must end in one of"),
-    "unknown format": (["plain.csv", "--format", "xls"], "A format must be one of"),
-    "no folder for the output": (["plain.csv", "-o", "no/out.csv"], "folder must exist"),
-    "no folder for the model": (["plain.csv", "--save-model", "no/m"], "folder must exist"),
-    "model on standard output": (["plain.csv", "--save-model", "-"], "--save-model needs a file of its own"),
-    "model over the input": (["plain.csv", "--save-model", "./plain.csv"], "needs a file of its own"),
-    "checkpoint over the model": (
-        ["plain.csv", "--save-model", "m", "--checkpoint", "m"],
-        "--checkpoint needs",
-    ),
-    "both models": (["plain.csv", "--model", "m", "--save-model", "n"], "leave out --save-model"),
-    "a fit with a model": (
-        ["plain.csv", "--model", "m", "--seed", "1", "--kind", "x=text"],
-        "--seed, --kind",
-    ),
-    "no such model": (["plain.csv", "--model", "m"], "'m' is not there"),
-    "not a model": (["plain.csv", "--model", "plain.csv"], "cannot be read as a diffputer model"),
-    "unknown setting": (["plain.csv", "--set", "depth=3"], "'churn', 'max_levels', 'precision'."),
-    "half a setting": (["plain.csv", "--set", "n_draws"], "NAME=VALUE"),
-    "not a number": (["plain.csv", "--set", "n_draws=many"], "n_draws must be a whole number"),
-    "unknown engine": (["plain.csv", "--engine", "steam"], "engine must be one of"),
-    "unknown quality": (["plain.csv", "--quality", "best"], "quality must be one of"),
-    "no time": (["plain.csv", "--time-budget", "0"], "time_budget must lie in"),
-    "no such device": (["plain.csv", "--device", "abacus"], "device must be"),
-    "no such column": (["plain.csv", "--categorical", "z"], "'z' is not there"),
-    "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: x, y, c"),
-    "half of the bounds": (["plain.csv", "--bounds", "x:0"], "COL:LOW:HIGH"),
-    "bounds the wrong way round": (["plain.csv", "--bounds", "x:1:0"], "must not exceed"),
-    "unknown kind": (["plain.csv", "--kind", "x=number"], "A kind must be one of"),
-    "kind without a column": (["plain.csv", "--kind", "text"], "COL=KIND"),
-    "odd decimal mark": (["plain.csv", "--decimal", "x"], "decimal mark"),
-    "odd delimiter": (["plain.csv", "--delimiter", ";;"], "delimiter must be one character"),
-    "odd encoding": (["plain.csv", "--encoding", "utf-9"], "encoding"),
-    "ragged rows": (["ragged.csv"], "ragged.csv"),
-    "empty file": (["empty.csv"], "is empty"),
-    "no cells": (["holes.csv"], "must have observed cells"),
-    "broken parquet": (["broken.parquet"], "Parquet"),
-    "no draws": (["plain.csv", "--draws", "0"], "--draws"),
-    "unknown option": (["plain.csv", "--speed", "9"], "--speed"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_give_a_sentence_and_leave_nothing(mistake, plain, tmp_path, monkeypatch):
-    args, fragment = MISTAKES[mistake]
-    monkeypatch.chdir(tmp_path)
-    for name, content in {
-        "table.xls": "x",
-        "empty.csv": "",
-        "holes.csv": "a,b\n,\n,\n",
-        "ragged.csv": "a,b\n1\n",
-    }.items():
-        Path(name).write_text(content)
-    Path("broken.parquet").write_bytes(b"PAR1 and no more")
-    before = sorted(os.listdir())
-    monkeypatch.setattr("diffputer.imputer.fit_em", lambda *_, **__: pytest.fail("found only after the fit"))
-    result = run("impute", *args, code=2, tiny="--set" not in args)
-    assert fragment in " ".join(result.stderr.split())
-    assert result.stdout == ""
-    if mistake not in ("no draws", "unknown option"):  # typer draws a box around these
-        assert result.stderr.splitlines()[-1].startswith("error: ")
-    assert sorted(os.listdir()) == before
-
-
-def test_surprises_give_a_line_and_a_hint(plain, monkeypatch):
-    def fail(*_, **__):
-        raise RuntimeError("the sky fell")
-
-    monkeypatch.setattr("diffputer.imputer.fit_em", fail)
-    words = run("impute", plain, code=1).stderr
-    assert (
-        words.splitlines()[-1]
-        == "error: unexpected RuntimeError: the sky fell (--debug shows where it happened)"
-    )
-    result = CliRunner().invoke(app, ["impute", str(plain), "--debug"])
-    assert result.exit_code == 1
-    assert "Traceback" in result.stderr
-    assert result.stderr.endswith("error: unexpected RuntimeError: the sky fell\n")
-
-
-def test_what_was_written_is_told(plain, tmp_path, monkeypatch):
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(DiffPuter, "save", fail)
-    words = run("impute", plain, "--save-model", tmp_path / "m", code=130).stderr
-    assert words.splitlines()[-1].endswith("plain.imputed.csv was written")
-
-
-def test_ctrl_c_leaves_nothing_behind(plain, tmp_path):
-    # A shell may have started the tests with SIGINT ignored, which children inherit.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    command = [sys.executable, "-c", code + "from diffputer.cli import main; main()", "impute", str(plain)]
-    command += [
-        "--set",
-        "max_steps=100000000",
-        "--set",
-        "patience=100000000",
-        "--set",
-        "max_epochs=1000000000",
-    ]
-    before = sorted(os.listdir(tmp_path))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert "cells missing" in process.stderr.readline()  # the fit comes next
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 130
-    assert (out, err.splitlines()[-1]) == ("", "interrupted: nothing was written")
-    assert "Traceback" not in err
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_a_reader_that_left_is_no_error(plain):
-    command = [*PROGRAM, "impute", str(plain), "-o", "-", "--quiet", *TINY_OPTIONS]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.close()
-        words = process.stderr.read()
-    assert process.returncode == 1
-    assert words == ""
+# --- the demonstration -----------------------------------------------------------------------------------
 
 
 def test_demo_is_wired(tmp_path, monkeypatch):

@@ -14,8 +14,7 @@ from diffputer import demo
 from diffputer.errors import InputError
 from diffputer.tables.missingness import mcar
 
-TINY = "max_steps=20 em_rounds=1 hidden_width=16 sampling_steps=3 resampling_rounds=1 n_draws=2"
-SETTINGS = {name: int(value) for name, value in (setting.split("=") for setting in TINY.split())}
+SETTINGS = {"max_steps": 20, "mlp_width": 16, "mlp_depth": 1, "batch_size": 64, "device": "cpu"}
 
 
 def test_sample():

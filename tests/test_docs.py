@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from diffputer import settings
-from diffputer.settings import FAST, PaperSettings
+from diffputer.settings import CONDITIONAL, FAST, ConditionalSettings, PaperSettings
 
-from .conftest import TINY, ugly_frame
+from .conftest import TINY, TINY_PAPER, ugly_frame
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -29,9 +29,11 @@ def blocks(page: Path, language: str) -> list[str]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Fast settings that are faster still, in a folder with a table for the commands to work on."""
-    for name, value in TINY.items():
-        if name in settings.SETTING_NAMES:
-            monkeypatch.setitem(FAST, name, value)
+    entries = [(TINY, changes) for (_, on_gpu), changes in CONDITIONAL.items() if not on_gpu]
+    for tiny, changes in [(TINY_PAPER, FAST), *entries]:
+        for name, value in tiny.items():
+            if name in settings.SETTING_NAMES:
+                monkeypatch.setitem(changes, name, value)
     monkeypatch.chdir(tmp_path)
     frame = ugly_frame().reset_index(drop=True)
     frame["age"] = frame["count"]
@@ -67,13 +69,53 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_settings_page_has_every_setting_with_its_values() -> None:
+def section(page: str, heading: str) -> list[str]:
+    """Give the lines under a heading of the second level."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/settings.md has no heading '## {heading}'"
+    return found[1].splitlines()
+
+
+def table(lines: list[str]) -> dict[str, list[str]]:
+    """Give the cells of the rows whose first cell is a name in backquotes, by that name."""
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    return {row[0].strip("`"): row[1:] for row in rows if re.fullmatch(r"`\w+`", row[0])}
+
+
+def holds(cell: str, value: object) -> bool:
+    """Say whether a cell shows a value: text in quotes, or a number with or without commas."""
+    shown = cell.strip(' `"').replace(",", "")
+    return shown == value if isinstance(value, str) else float(shown) == value
+
+
+def test_the_settings_page_has_every_setting_of_the_papers_engine_with_its_values() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
+    rows = table(section(page, "Paper's engine"))
+    assert list(rows) == [field.name for field in dataclasses.fields(PaperSettings)]
     for field in dataclasses.fields(PaperSettings):
-        line = next(line for line in page.splitlines() if line.startswith(f"| `{field.name}` |"))
-        cells = [cell.strip(' `"').replace(",", "") for cell in line.split("|")[2:4]]
-        for cell, value in zip(cells, (field.default, FAST.get(field.name, field.default)), strict=True):
-            assert cell == value or float(cell) == value, line
+        cells = rows[field.name]
+        assert len(cells) == 3
+        for cell, value in zip(cells, (field.default, FAST.get(field.name, field.default)), strict=False):
+            assert holds(cell, value), (field.name, cell, value)
+        assert cells[-1]
+
+
+def test_the_settings_page_has_every_setting_of_the_conditional_engine_with_its_values() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    lines = section(page, "Conditional engine")
+    columns = [(quality, on_gpu) for on_gpu in (False, True) for quality in ("fast", "balanced", "best")]
+    head = ["setting", *(f"{'GPU' if on_gpu else 'CPU'} {quality}" for quality, on_gpu in columns), "meaning"]
+    header = next(line for line in lines if line.startswith("| setting"))
+    assert [cell.strip() for cell in header.strip("| ").split("|")] == head
+    rows = table(lines)
+    assert list(rows) == [field.name for field in dataclasses.fields(ConditionalSettings)]
+    for field in dataclasses.fields(ConditionalSettings):
+        cells = rows[field.name]
+        assert len(cells) == 7
+        for cell, column in zip(cells, columns, strict=False):
+            value = CONDITIONAL[column].get(field.name, field.default)
+            assert holds(cell, value), (field.name, column, cell, value)
+        assert cells[-1]
 
 
 def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:

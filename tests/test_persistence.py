@@ -6,6 +6,7 @@ import struct
 from datetime import datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,19 @@ from diffputer import DiffPuter, InputError, ModelFileError, persistence
 from diffputer.em import EMState
 from diffputer.persistence import FileCheckpoint
 
-from .conftest import TINY
+from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER
 
 
 @pytest.fixture
-def model(ugly: pd.DataFrame, tmp_path: Path) -> Path:
-    DiffPuter(random_state=0, **TINY).fit(ugly).save(tmp_path / "model.diffputer")
+def model(ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]) -> Path:
+    DiffPuter(random_state=0, **tiny).fit(ugly).save(tmp_path / "model.diffputer")
     return tmp_path / "model.diffputer"
 
 
-def test_a_loaded_model_gives_the_same_imputations(ugly: pd.DataFrame, tmp_path: Path) -> None:
-    fitted = DiffPuter(random_state=0, bounds={"size": (0, 30)}, **TINY).fit(ugly)
+def test_a_loaded_model_gives_the_same_imputations(
+    ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
+    fitted = DiffPuter(random_state=0, bounds={"size": (0, 30)}, **tiny).fit(ugly)
     fitted.save(tmp_path / "m")
     loaded = DiffPuter.load(tmp_path / "m", device="cpu")
     pd.testing.assert_frame_equal(loaded.transform(ugly), fitted.transform(ugly))
@@ -40,7 +43,7 @@ def test_a_loaded_model_gives_the_same_imputations(ugly: pd.DataFrame, tmp_path:
 
 
 def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
-    ugly: pd.DataFrame, tmp_path: Path
+    ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]
 ) -> None:
     # scikit-learn refuses text beside labels of other types.
     size, count, day, wait = 7, ("a", 1), ("a", pd.Timestamp("2024-01-01")), -1
@@ -51,7 +54,7 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         day: (datetime(2024, 1, 1), "2025-01-01"),
         wait: (np.timedelta64(0, "ns"), timedelta(days=1)),
     }
-    found = DiffPuter(random_state=0, **TINY).fit(frame).schema_
+    found = DiffPuter(random_state=0, **tiny).fit(frame).schema_
     for number, parameters in enumerate([
         {"bounds": bounds, "schema": {count: "categorical"}},
         {"bounds": bounds, "categorical_features": [count, ("flag", True)]},
@@ -60,7 +63,7 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         {"categorical_features": frame.columns[[1]], "random_state": np.int64(3)},
         {"categorical_features": (1,)},
     ]):  # fmt: skip
-        fitted = DiffPuter(**{"random_state": 0, **TINY, **parameters}).fit(frame)
+        fitted = DiffPuter(**{"random_state": 0, **tiny, **parameters}).fit(frame)
         fitted.save(tmp_path / f"{number}")
         loaded = DiffPuter.load(tmp_path / f"{number}", device="cpu")
         assert (loaded.bounds, loaded.schema) == (fitted.bounds, fitted.schema)
@@ -71,9 +74,11 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         pd.testing.assert_frame_equal(again.transform(frame), fitted.transform(frame))
 
 
-def test_parameters_that_cannot_be_written_are_left_out(ugly: pd.DataFrame, tmp_path: Path) -> None:
+def test_parameters_that_cannot_be_written_are_left_out(
+    ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]
+) -> None:
     random_state = np.random.RandomState(0)
-    fitted = DiffPuter(random_state=random_state, bounds={"size": (Fraction(1, 2), 90)}, **TINY).fit(ugly)
+    fitted = DiffPuter(random_state=random_state, bounds={"size": (Fraction(1, 2), 90)}, **tiny).fit(ugly)
     fitted.save(tmp_path / "m")
     loaded = DiffPuter.load(tmp_path / "m", device="cpu")
     assert loaded.random_state is loaded.bounds is None
@@ -81,23 +86,23 @@ def test_parameters_that_cannot_be_written_are_left_out(ugly: pd.DataFrame, tmp_
 
 
 def test_files_of_older_versions_name_all_parameters_in_one_place(
-    ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any]
 ) -> None:
     old = {"parameters": {"random_state": 0, "bounds": {"size": [0, 30]}}}
     monkeypatch.setattr(persistence, "_parameter_facts", lambda _: old)
-    DiffPuter(random_state=0, **TINY).fit(ugly).save(tmp_path / "m")
+    DiffPuter(random_state=0, **tiny).fit(ugly).save(tmp_path / "m")
     loaded = DiffPuter.load(tmp_path / "m")
     assert loaded.bounds == {"size": [0, 30]}
     assert loaded.categorical_features is None
 
 
-def test_arrays_and_tables_without_anything_to_model(tmp_path: Path) -> None:
+def test_arrays_and_tables_without_anything_to_model(tmp_path: Path, tiny: dict[str, Any]) -> None:
     x = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, 5.0]] * 6)
-    fitted = DiffPuter(random_state=0, **TINY).fit(x)
+    fitted = DiffPuter(random_state=0, **tiny).fit(x)
     fitted.save(tmp_path / "m")
     assert np.array_equal(DiffPuter.load(tmp_path / "m", device="cpu").transform(x), fitted.transform(x))
     constant = pd.DataFrame({"a": [1.0, None, 1.0]})
-    DiffPuter(**TINY).fit(constant).save(tmp_path / "c")
+    DiffPuter(**tiny).fit(constant).save(tmp_path / "c")
     assert DiffPuter.load(tmp_path / "c").transform(constant)["a"].tolist() == [1.0, 1.0, 1.0]
 
 
@@ -155,44 +160,69 @@ def test_newer_other_and_damaged_descriptions(model: Path, changes: dict[str, st
         DiffPuter.load(model)
 
 
-def test_a_place_that_cannot_be_written(ugly: pd.DataFrame, tmp_path: Path) -> None:
-    fitted = DiffPuter(random_state=0, **TINY).fit(ugly)
+def test_a_place_that_cannot_be_written(ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]) -> None:
+    fitted = DiffPuter(random_state=0, **tiny).fit(ugly)
     with pytest.raises(InputError, match="does not exist"):
         fitted.save(tmp_path / "no" / "folder")
     with pytest.raises(InputError, match="is a folder"):
         fitted.save(tmp_path)
 
 
+#: Whatever a fit carries from one round to the next.
+RESUMED = {
+    "paper, fresh": {**TINY_PAPER, "network_per_round": "fresh"},
+    "paper, warm": {**TINY_PAPER, "network_per_round": "warm"},
+    "conditional": TINY,
+    "conditional, ensemble": {**TINY_ENSEMBLE, "dropout": 0.2},
+}
+
+
 class TestCheckpoints:
+    @pytest.mark.parametrize("after", [1, 2, 3])
+    @pytest.mark.parametrize("settings", RESUMED.values(), ids=RESUMED)
     def test_a_killed_fit_goes_on_and_ends_as_if_it_had_not_been_killed(
-        self, ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        ugly: pd.DataFrame,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        settings: dict[str, Any],
+        after: int,
     ) -> None:
-        settings = {**TINY, "em_rounds": 3, "em_patience": 5}
-        for mode in ("fresh", "warm"):
-            whole = DiffPuter(random_state=0, network_per_round=mode, **settings).fit_transform(ugly)
-            path = tmp_path / mode
-            save = FileCheckpoint.save
+        settings = {"random_state": 0, **settings, "em_rounds": 3, "em_patience": 5}
+        whole = DiffPuter(**settings).fit(ugly)
+        save = FileCheckpoint.save
 
-            def killed(self: FileCheckpoint, state: EMState, save: object = save) -> None:
-                save(self, state)  # type: ignore[operator]
-                if len(state.trace) == 2:
-                    raise KeyboardInterrupt
+        def killed(self: FileCheckpoint, state: EMState) -> None:
+            save(self, state)
+            if len(state.trace) == after:
+                raise KeyboardInterrupt
 
-            with monkeypatch.context() as patch:
-                patch.setattr(FileCheckpoint, "save", killed)
-                with pytest.raises(KeyboardInterrupt):
-                    DiffPuter(random_state=0, network_per_round=mode, checkpoint=path, **settings).fit(ugly)
-            resumed = DiffPuter(random_state=0, network_per_round=mode, checkpoint=path, **settings).fit(ugly)
-            assert [line.round for line in resumed.trace_] == [1, 2, 3]
-            pd.testing.assert_frame_equal(resumed.transform(ugly), whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(FileCheckpoint, "save", killed)
+            with pytest.raises(KeyboardInterrupt):
+                DiffPuter(checkpoint=tmp_path / "state", **settings).fit(ugly)
+        resumed = DiffPuter(checkpoint=tmp_path / "state", **settings).fit(ugly)
+        assert [line.round for line in resumed.trace_] == [1, 2, 3]
+        assert [line.held_out_loss for line in resumed.trace_] == [
+            line.held_out_loss for line in whole.trace_
+        ]
+        pd.testing.assert_frame_equal(resumed.transform(ugly), whole.transform(ugly))
+        pd.testing.assert_frame_equal(resumed.sample(ugly, 1)[0], whole.sample(ugly, 1)[0])
 
-    def test_a_checkpoint_of_another_table_is_refused(self, ugly: pd.DataFrame, tmp_path: Path) -> None:
+    def test_a_checkpoint_of_another_table_is_refused(
+        self, ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]
+    ) -> None:
         path = tmp_path / "checkpoint"
-        DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly)
+        DiffPuter(random_state=0, checkpoint=path, **tiny).fit(ugly)
         with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
-            DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly.iloc[5:])
+            DiffPuter(random_state=0, checkpoint=path, **tiny).fit(ugly.iloc[5:])
         with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
-            DiffPuter(random_state=1, checkpoint=path, **TINY).fit(ugly)
+            DiffPuter(random_state=1, checkpoint=path, **tiny).fit(ugly)
+        with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
+            DiffPuter(random_state=0, checkpoint=path, **{**tiny, "max_steps": 31}).fit(ugly)
+        other = TINY if tiny.get("engine") == "paper" else TINY_PAPER
+        with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
+            DiffPuter(random_state=0, checkpoint=path, **other).fit(ugly)
         path.write_bytes(b"rubbish")
         with pytest.raises(ModelFileError, match="truncated"):
-            DiffPuter(random_state=0, checkpoint=path, **TINY).fit(ugly)
+            DiffPuter(random_state=0, checkpoint=path, **tiny).fit(ugly)

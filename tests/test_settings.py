@@ -5,10 +5,21 @@ import inspect
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from diffputer import DiffPuter, SettingError
 from diffputer.runtime.devices import Deadline, check_memory, free_memory, resolve_device, resolve_precision
-from diffputer.settings import FAST, SETTING_NAMES, PaperSettings, resolve_settings
+from diffputer.settings import (
+    CONDITIONAL,
+    ENGINES,
+    FAST,
+    QUALITIES,
+    SETTING_NAMES,
+    ConditionalSettings,
+    PaperSettings,
+    resolve_settings,
+)
 
 
 def test_the_papers_constants_are_the_defaults() -> None:
@@ -34,23 +45,65 @@ def test_every_setting_is_a_parameter_of_the_estimator() -> None:
     parameters = inspect.signature(DiffPuter).parameters
     assert set(SETTING_NAMES) <= set(parameters)
     assert all(parameters[name].default is None for name in SETTING_NAMES)
-    assert set(FAST) <= set(SETTING_NAMES)
+    for sort in (PaperSettings, ConditionalSettings):
+        assert {field.name for field in dataclasses.fields(sort)} <= set(SETTING_NAMES)
+    assert set(FAST) <= {field.name for field in dataclasses.fields(PaperSettings)}
+    for changes in CONDITIONAL.values():
+        assert set(changes) <= {field.name for field in dataclasses.fields(ConditionalSettings)}
+
+
+def test_the_conditional_engine_is_the_default() -> None:
+    assert inspect.signature(DiffPuter).parameters["engine"].default == ENGINES[0] == "conditional"
 
 
 @pytest.mark.parametrize(("on_gpu", "width"), [(True, 1024), (False, FAST["hidden_width"])])
 def test_auto_is_the_papers_on_a_gpu_and_fast_on_a_cpu(on_gpu: bool, width: int) -> None:
-    assert resolve_settings("auto", {}, on_gpu=on_gpu).hidden_width == width
+    settings = resolve_settings("paper", "auto", {}, on_gpu=on_gpu)
+    assert isinstance(settings, PaperSettings)
+    assert settings.hidden_width == width
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_auto_is_balanced_for_the_conditional_engine(on_gpu: bool) -> None:
+    auto, balanced = (resolve_settings("conditional", q, {}, on_gpu=on_gpu) for q in ("auto", "balanced"))
+    assert isinstance(auto, ConditionalSettings)
+    assert auto == balanced
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_quality_gives_settings_and_the_better_train_longer(engine: str, on_gpu: bool) -> None:
+    found = [resolve_settings(engine, quality, {}, on_gpu=on_gpu) for quality in QUALITIES[engine][1:]]
+    steps = [settings.max_steps for settings in found]
+    assert steps == sorted(steps)
+    assert len(set(found)) == len(found)
 
 
 def test_what_is_given_wins() -> None:
-    settings = resolve_settings("fast", {"n_draws": 99, "churn": None}, on_gpu=False)
+    settings = resolve_settings("paper", "fast", {"n_draws": 99, "churn": None}, on_gpu=False)
+    assert isinstance(settings, PaperSettings)
     assert settings.n_draws == 99
     assert settings.churn == 1.0
+    settings = resolve_settings("conditional", "fast", {"mlp_width": 99, "dropout": None}, on_gpu=False)
+    assert isinstance(settings, ConditionalSettings)
+    assert settings.mlp_width == 99
+
+
+@given(engine=st.sampled_from(ENGINES), data=st.data())
+def test_settings_of_the_other_engine_are_refused_by_name(engine: str, data: st.DataObject) -> None:
+    own, other = (PaperSettings, ConditionalSettings)[:: 1 if engine == "paper" else -1]
+    mine, theirs = ({field.name for field in dataclasses.fields(sort)} for sort in (own, other))
+    name = data.draw(st.sampled_from(sorted(theirs - mine)))
+    value = getattr(other(), name)
+    with pytest.raises(SettingError, match=f"{name} is not of engine='{engine}' but of engine="):
+        resolve_settings(engine, "auto", {name: value}, on_gpu=False)
+    resolve_settings(engine, "auto", {name: None}, on_gpu=False)
 
 
 def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        PaperSettings().n_draws = 3  # type: ignore[misc]
+    for settings in (PaperSettings(), ConditionalSettings()):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            settings.max_steps = 3  # type: ignore[misc]
 
 
 def test_precision_follows_the_device() -> None:
@@ -72,3 +125,6 @@ def test_a_deadline_counts_down_and_shares() -> None:
     deadline = Deadline.after(100.0)
     assert 99 < deadline.remaining <= 100
     assert deadline.share(0.5).remaining < 51
+    assert Deadline().passed == 0
+    assert 0 <= deadline.passed < 0.01
+    assert Deadline.after(0.0).passed >= 0

@@ -16,7 +16,7 @@ import typer
 from . import __version__
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
-from .settings import ENGINES, QUALITIES, SETTING_NAMES
+from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, SETTING_NAMES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
 
@@ -54,7 +54,8 @@ _HELP = {
     "debug": (_OUT, None, "Show the traceback of an error."),
     "model": (_FIT, "FILE", "Use a saved model: nothing is fitted, columns are matched by name."),
     "engine": (_FIT, "|".join(ENGINES), "Which algorithm."),
-    "quality": (_FIT, "|".join(QUALITIES), "auto takes paper on a GPU and fast on a CPU."),
+    "quality": (_FIT, "fast|balanced|best", "Time against accuracy; with --engine paper: fast or paper."),
+    "estimate": (_FIT, "|".join(ESTIMATES), "Of numbers: mean for squared, median for absolute error."),
     "time_budget": (_FIT, "SECONDS", "Stop in time, with the best found so far."),
     "device": (_FIT, "auto|cpu|cuda|mps", "Where to compute."),
     "seed": (_FIT, "N", "Same seed, same answer."),
@@ -62,7 +63,7 @@ _HELP = {
     "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
     "checkpoint": (_FIT, "FILE", "Keep each finished round; the same command goes on from there."),
-    "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as n_draws=20. Repeatable."),
+    "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as max_steps=20000. Repeatable."),
 }
 _DEFAULTS = {
     "output": "INPUT.imputed.SUFFIX",
@@ -120,8 +121,9 @@ def impute(
     draws: Annotated[int | None, _option("draws", min=1)] = None,
     save_model: Annotated[Text, _option("save_model")] = None,
     model: Annotated[Text, _option("model")] = None,
-    engine: Annotated[str, _option("engine")] = "paper",
+    engine: Annotated[str, _option("engine")] = DEFAULT_ENGINE,
     quality: Annotated[str, _option("quality")] = "auto",
+    estimate: Annotated[str, _option("estimate")] = "mean",
     time_budget: Annotated[float | None, _option("time_budget")] = None,
     device: Annotated[str, _option("device")] = "auto",
     seed: Annotated[int, _option("seed")] = 0,
@@ -169,6 +171,7 @@ def impute(
             imputer = DiffPuter(
                 engine=engine,
                 quality=quality,
+                estimate=estimate,
                 categorical_features=categorical or None,
                 schema=kinds or None,
                 random_state=seed,

@@ -91,7 +91,7 @@ def run_demo(
     n_rows : int, optional
         Only the first rows of the sample.
     settings : mapping, optional
-        Parameters of `DiffPuter` besides ``quality="fast"``.
+        Parameters of `DiffPuter`.
     progress : bool, optional
         Show progress bars; None shows them on a terminal.
     console : rich.console.Console, optional
@@ -105,7 +105,7 @@ def run_demo(
     Examples
     --------
     >>> import io, tempfile
-    >>> tiny = {"max_steps": 20, "em_rounds": 1, "hidden_width": 16, "resampling_rounds": 1}
+    >>> tiny = {"max_steps": 20, "mlp_width": 16}
     >>> quiet = Console(file=io.StringIO())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = run_demo(folder, n_rows=100, settings=tiny, progress=False, console=quiet)
@@ -136,7 +136,7 @@ def run_demo(
         f"{hidden.sum():,} known cells ({HIDDEN_SHARE:.0%}) at random and filling them in again ..."
     )
 
-    imputer = DiffPuter(quality="fast", random_state=seed, progress=progress, **(settings or {}))
+    imputer = DiffPuter(random_state=seed, progress=progress, **(settings or {}))
     started = time.perf_counter()
     ours = imputer.fit_transform(table.frame)
     seconds = {OURS: time.perf_counter() - started}

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
 from .em import Checkpoint, EMResult, draw, fit_em, impute, warn_if_useless
+from .engines import make_engine
+from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
-from .imputations import Imputations
+from .imputations import Imputations, Uncertainty
+from .parameters import Parameters
 from .runtime.devices import Deadline, check_memory, resolve_device, resolve_precision
 from .runtime.progress import show_progress
 from .runtime.seeding import resolve_seed
 from .settings import (
-    ENGINES,
+    ESTIMATES,
     PRECISIONS,
     SETTING_NAMES,
     PaperSettings,
+    Settings,
     check_choice,
     check_number,
     resolve_settings,
 )
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
-from .tables.schema import Schema
 from .tables.wishes import bounded_columns
 
 
-class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ignore[misc]
     """Fill in missing values by expectation-maximisation with a diffusion model.
 
     A table goes in (pandas, polars, pyarrow or numpy) and the same table comes out complete: same
@@ -46,11 +47,14 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     Parameters
     ----------
-    engine : {"paper"}
-        Which model: the algorithm of Zhang, Fang, Wu and Yu (ICLR 2025).
-    quality : {"auto", "fast", "paper"}
-        Where the parameters below that are None come from: "paper" takes the paper's constants, "fast"
-        cheaper ones for a CPU, "auto" the paper's on a GPU and the fast ones on a CPU.
+    engine : {"conditional", "paper"}
+        Which model: "conditional" learns to predict any cells of a row from any others and imputes in one
+        evaluation; "paper" is the algorithm of Zhang, Fang, Wu and Yu (ICLR 2025).
+    quality : {"auto", "fast", "balanced", "best"} or, of engine="paper", {"auto", "fast", "paper"}
+        Where the parameters below that are None come from: how much time may be spent on accuracy.
+    estimate : {"mean", "median"}
+        What is filled in for numbers: the mean has the smallest squared, the median the smallest absolute
+        error. Categories get their most probable level.
     categorical_features : sequence of names, positions or booleans, optional
         Columns of numbers that are categories. Text, categories and booleans need not be named.
     bounds : dict of column -> (low, high), optional
@@ -75,19 +79,22 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type:
 
     Other Parameters
     ----------------
-    em_rounds, em_patience, held_out, network_per_round, codes
-        EM: see :class:`diffputer.settings.PaperSettings` for each of these and its default.
-    hidden_width, learning_rate, batch_size, max_epochs, max_steps, patience, weight_average, \
-noise_log_mean, noise_log_deviation, sigma_data
-        The M-step.
-    n_draws, em_draws, sampling_steps, resampling_rounds, sigma_max, sigma_min, schedule_exponent, churn
-        The E-step.
+    em_rounds, em_patience, held_out, learning_rate, batch_size, max_steps, patience, weight_average, \
+noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, sigma_min, schedule_exponent
+        Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
+        :class:`diffputer.settings.PaperSettings` for each of these and its default.
+    mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
+copied_patterns, weight_decay, rate_decay_from, noised_share
+        Of the conditional engine.
+    network_per_round, codes, hidden_width, max_epochs, sigma_data, n_draws, em_draws, resampling_rounds, \
+churn
+        Of the paper's engine.
 
     Attributes
     ----------
     schema_ : Schema
         What each column was taken for; print it.
-    settings_ : PaperSettings or None
+    settings_ : ConditionalSettings, PaperSettings or None
         The constants that were used; None if no column had to be modelled.
     trace_ : list of EMRound
         Loss, change and held-out error of every EM round.
@@ -101,84 +108,9 @@ noise_log_mean, noise_log_deviation, sigma_data
     >>> import pandas as pd
     >>> from diffputer import DiffPuter
     >>> df = pd.DataFrame({"x": [1.0, 2.0, None, 4.0] * 10, "y": ["a", "b", "b", None] * 10})
-    >>> DiffPuter(random_state=0, max_steps=50, em_rounds=1).fit_transform(df).isna().sum().sum()
+    >>> DiffPuter(random_state=0, max_steps=50).fit_transform(df).isna().sum().sum()
     np.int64(0)
     """
-
-    def __init__(
-        self,
-        *,
-        engine: str = "paper",
-        quality: str = "auto",
-        categorical_features: Sequence[Any] | None = None,
-        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
-        schema: Schema | Mapping[Any, str] | None = None,
-        max_levels: int = 200,
-        random_state: Any = None,
-        device: str = "auto",
-        precision: str = "auto",
-        time_budget: float | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: bool | None = None,
-        em_rounds: int | None = None,
-        em_patience: int | None = None,
-        held_out: float | None = None,
-        network_per_round: str | None = None,
-        codes: str | None = None,
-        hidden_width: int | None = None,
-        learning_rate: float | None = None,
-        batch_size: int | None = None,
-        max_epochs: int | None = None,
-        max_steps: int | None = None,
-        patience: int | None = None,
-        weight_average: float | None = None,
-        noise_log_mean: float | None = None,
-        noise_log_deviation: float | None = None,
-        sigma_data: float | None = None,
-        n_draws: int | None = None,
-        em_draws: int | None = None,
-        sampling_steps: int | None = None,
-        resampling_rounds: int | None = None,
-        sigma_max: float | None = None,
-        sigma_min: float | None = None,
-        schedule_exponent: float | None = None,
-        churn: float | None = None,
-    ) -> None:
-        self.engine = engine
-        self.quality = quality
-        self.categorical_features = categorical_features
-        self.bounds = bounds
-        self.schema = schema
-        self.max_levels = max_levels
-        self.random_state = random_state
-        self.device = device
-        self.precision = precision
-        self.time_budget = time_budget
-        self.checkpoint = checkpoint
-        self.progress = progress
-        self.em_rounds = em_rounds
-        self.em_patience = em_patience
-        self.held_out = held_out
-        self.network_per_round = network_per_round
-        self.codes = codes
-        self.hidden_width = hidden_width
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
-        self.max_steps = max_steps
-        self.patience = patience
-        self.weight_average = weight_average
-        self.noise_log_mean = noise_log_mean
-        self.noise_log_deviation = noise_log_deviation
-        self.sigma_data = sigma_data
-        self.n_draws = n_draws
-        self.em_draws = em_draws
-        self.sampling_steps = sampling_steps
-        self.resampling_rounds = resampling_rounds
-        self.sigma_max = sigma_max
-        self.sigma_min = sigma_min
-        self.schedule_exponent = schedule_exponent
-        self.churn = churn
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to an incomplete (or complete) table and return itself; y is ignored.
@@ -202,7 +134,7 @@ noise_log_mean, noise_log_deviation, sigma_data
             bounds=self.bounds,
             schema=self.schema,
             max_levels=self.max_levels,
-            codes=cast(Codes, settings.codes),
+            codes=cast(Codes, settings.codes) if isinstance(settings, PaperSettings) else "levels",
         )
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
@@ -218,30 +150,31 @@ noise_log_mean, noise_log_deviation, sigma_data
     def _take_over(self, result: EMResult | None) -> None:
         self._result = result
         self.schema_ = self._encoder.schema
-        self.settings_ = None if result is None else result.settings
+        self.settings_ = None if result is None else result.engine.settings
         self.trace_ = [] if result is None else result.trace
 
     def _fit_encoded(
-        self, table: Table, device: torch.device, settings: PaperSettings, deadline: Deadline
+        self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
     ) -> EMResult:
         encoded = self._encoder.encode(table)
+        engine = make_engine(
+            self._encoder.n_levels, settings, device, resolve_precision(self.precision, device)
+        )
         with show_progress(self.progress) as progress:
             result = fit_em(
+                engine,
                 encoded.x,
                 encoded.missing,
                 self._encoder.blocks,
-                settings,
                 seed=self.seed_,
-                device=device,
-                dtype=resolve_precision(self.precision, device),
                 deadline=deadline,
                 progress=progress,
                 checkpoint=self._open_checkpoint(encoded, settings),
             )
-        result.denoiser.to("cpu")  # a fitted imputer is the same thing on every machine
-        return result
+        # A fitted imputer is the same thing on every machine, and does not hold on to the table.
+        return dataclasses.replace(result, engine=engine.use("cpu", torch.float32))
 
-    def _open_checkpoint(self, encoded: Encoded, settings: PaperSettings) -> Checkpoint | None:
+    def _open_checkpoint(self, encoded: Encoded, settings: Settings) -> Checkpoint | None:
         """Give EM what is told of every round; the benchmark puts its own here."""
         if self.checkpoint is None:
             return None
@@ -265,9 +198,18 @@ noise_log_mean, noise_log_deviation, sigma_data
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
             return self._output(self._encoder.fill(table, encoded.x))
-        result, dtype = self._on_device(self._result)
+        check_choice("estimate", self.estimate, ESTIMATES)
+        result = self._on_device(self._result)
         with show_progress(self.progress) as progress:
-            x = impute(encoded.x, encoded.missing, result, seed=self.seed_, dtype=dtype, progress=progress)
+            x = impute(
+                encoded.x,
+                encoded.missing,
+                result,
+                seed=self.seed_,
+                estimate=self.estimate,
+                overwrite=True,
+                progress=progress,
+            )
         return self._output(self._encoder.fill(table, x))
 
     def _output(self, completed: Any) -> Any:
@@ -303,11 +245,42 @@ noise_log_mean, noise_log_deviation, sigma_data
         encoded = self._encoder.encode(table)
         if self._result is None or rows == 0:
             return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self.schema_)
-        result, dtype = self._on_device(self._result)
+        result, x = self._on_device(self._result), encoded.x
         with show_progress(self.progress) as progress:
-            x, missing, seed = encoded.x, encoded.missing, self.seed_
-            blocks = list(draw(x, missing, result, n_draws, seed=seed, dtype=dtype, progress=progress))
+            blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
         return Imputations.from_draws(table, self._encoder, x, blocks)
+
+    def uncertainty(self, X: Any, level: float = 0.9) -> Uncertainty:
+        """Say how sure the filled values are, without drawing.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
+            New rows, or those of the fit.
+        level : float
+            Probability with which a missing number lies between ``lower`` and ``upper``.
+
+        Returns
+        -------
+        Uncertainty
+            Standard deviations and interval ends of numbers, probabilities of levels.
+        """
+        check_is_fitted(self)
+        check_number("level", level, 0.0, 1.0, closed=False, whole=False)
+        table = self._read(X, reset=False)
+        encoded = self._encoder.encode(table)
+        if self._result is None:
+            return Uncertainty.of_cells(table, self._encoder, encoded.x, None)
+        engine = self._on_device(self._result).engine
+        if not isinstance(engine, ConditionalEngine):
+            raise SettingError(
+                "Uncertainty without drawing needs engine='conditional', however: this imputer has "
+                f"engine={engine.name!r}. Use sample, and look at the spread of its draws."
+            )
+        ends = ((1 - level) / 2, (1 + level) / 2)
+        with show_progress(self.progress) as progress:
+            cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress)
+        return Uncertainty.of_cells(table, self._encoder, encoded.x, cells)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted imputer to one file (safetensors and JSON, no pickle).
@@ -356,8 +329,8 @@ noise_log_mean, noise_log_deviation, sigma_data
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
 
-    def _check_parameters(self) -> tuple[torch.device, PaperSettings]:
-        check_choice("engine", self.engine, ENGINES)
+    def _check_parameters(self) -> tuple[torch.device, Settings]:
+        check_choice("estimate", self.estimate, ESTIMATES)
         check_choice("precision", self.precision, PRECISIONS)
         check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
         if self.time_budget is not None:
@@ -368,7 +341,7 @@ noise_log_mean, noise_log_deviation, sigma_data
             )
         device = resolve_device(self.device)
         given = {name: getattr(self, name) for name in SETTING_NAMES}
-        return device, resolve_settings(self.quality, given, on_gpu=device.type == "cuda")
+        return device, resolve_settings(self.engine, self.quality, given, on_gpu=device.type == "cuda")
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):
@@ -389,10 +362,8 @@ noise_log_mean, noise_log_deviation, sigma_data
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
         return table.missing[:, np.unique(self._encoder.blocks)]
 
-    def _on_device(self, result: EMResult) -> tuple[EMResult, torch.dtype]:
-        """Give the fitted result where it shall compute, and in which precision."""
+    def _on_device(self, result: EMResult) -> EMResult:
+        """Give the fitted result where it shall compute, and in the precision it shall have."""
         device = resolve_device(self.device)
-        if device.type != "cpu":
-            denoiser = copy.deepcopy(result.denoiser).to(device)
-            result = dataclasses.replace(result, denoiser=denoiser)
-        return result, resolve_precision(self.precision, device)
+        engine = result.engine.use(device, resolve_precision(self.precision, device))
+        return dataclasses.replace(result, engine=engine)

@@ -23,17 +23,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from .diffusion.denoiser import Denoiser
 from .em import EMResult, EMRound, EMState
+from .engines import make_engine
 from .errors import InputError, ModelFileError
-from .settings import PaperSettings
+from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.paths import write_bytes
 from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 1
+VERSION = 2
+#: Versions before this one are not read.
+OLDEST_VERSION = 2
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features")
 
 
@@ -79,6 +81,11 @@ def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor
         raise ModelFileError(
             f"{name!r} has version {version!r}; this diffputer reads up to {VERSION}. Upgrade diffputer."
         )
+    if int(version) < OLDEST_VERSION:
+        raise ModelFileError(
+            f"{name!r} has version {version}, which this diffputer reads no more (from {OLDEST_VERSION} on). "
+            "Fit again, or use the diffputer that wrote it."
+        )
     try:
         if metadata["digest"] != _digest(tensors, metadata["facts"]):
             raise ModelFileError(f"{name!r} is damaged: its content is not what was written.")
@@ -115,10 +122,11 @@ def write_model(
         "result": None,
     }
     if result is not None:
-        tensors = {f"denoiser.{key}": value for key, value in result.denoiser.state_dict().items()}
+        tensors = {f"model.{key}": value for key, value in result.engine.model.state_dict().items()}
         tensors["bounds"] = torch.from_numpy(result.bounds.copy())
         facts["result"] = {
-            "settings": dataclasses.asdict(result.settings),
+            "engine": result.engine.name,
+            "settings": dataclasses.asdict(result.engine.settings),
             "trace": [dataclasses.asdict(line) for line in result.trace],
             "best_round": result.best_round,
         }
@@ -132,14 +140,12 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         encoder = TableEncoder.from_dict(facts["encoder"])
         result = None
         if facts["result"] is not None:
-            settings = PaperSettings(**facts["result"]["settings"])
-            denoiser = Denoiser(encoder.width, settings.hidden_width, settings.sigma_data).requires_grad_(
-                False
-            )
-            denoiser.load_state_dict(_part(tensors, "denoiser."))
+            sort = PaperSettings if facts["result"]["engine"] == "paper" else ConditionalSettings
+            settings = sort(**facts["result"]["settings"])
+            engine = make_engine(encoder.n_levels, settings, "cpu", torch.float32)
+            engine.model.load_state_dict(_part(tensors, "model."))
             result = EMResult(
-                denoiser=denoiser,
-                settings=settings,
+                engine=engine,
                 bounds=tensors["bounds"].numpy(),
                 trace=[EMRound(**line) for line in facts["result"]["trace"]],
                 best_round=int(facts["result"]["best_round"]),
@@ -218,7 +224,7 @@ class FileCheckpoint:
         path: str | os.PathLike[str],
         x: NDArray[np.float32],
         missing: NDArray[np.bool_],
-        settings: PaperSettings,
+        settings: Settings,
         seed: int,
     ) -> None:
         check_target(path, CHECKPOINT)

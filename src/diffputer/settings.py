@@ -2,7 +2,8 @@
 
 The defaults of :class:`PaperSettings` are the paper's values, or the authors' where the paper is silent
 or where its tables were made with another value (docs/dev/deviations.md lists which, and what each is
-worth). ``quality="fast"`` replaces the expensive ones, so that a laptop finishes in minutes.
+worth). ``quality="fast"`` replaces the expensive ones, so that a laptop finishes in minutes. Those of
+:class:`ConditionalSettings` were chosen on held-out cells (docs/dev/conditional.md).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Any
 
 from .errors import SettingError
 
-ENGINES = ("paper",)
-QUALITIES = ("auto", "fast", "paper")
+ENGINES = ("conditional", "paper")
+DEFAULT_ENGINE = ENGINES[0]
+#: Which qualities an engine knows; "auto" is the first that suits the device.
+QUALITIES = {"conditional": ("auto", "fast", "balanced", "best"), "paper": ("auto", "fast", "paper")}
+ESTIMATES = ("mean", "median")
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -103,6 +107,107 @@ FAST = {
     "sigma_min": 0.02,
 }
 
+
+@dataclass(frozen=True)
+class ConditionalSettings:
+    """The constants of the conditional engine."""
+
+    # EM
+    em_rounds: int = 1
+    """Rounds of M-step and E-step at most; the first trains on observed cells only."""
+    em_patience: int = 1
+    """Rounds without a better score on held-out cells before EM stops."""
+    held_out: float = 0.05
+    """Share of the observed cells kept back to tell when to stop and what to combine."""
+
+    # Networks
+    mlp_members: int = 4
+    """Residual MLPs in the ensemble; 0 leaves them out."""
+    mlp_width: int = 512
+    """Their width."""
+    mlp_depth: int = 4
+    """Their residual blocks."""
+    attention_members: int = 1
+    """Networks with attention between columns in the ensemble; 0 leaves them out."""
+    attention_width: int = 128
+    """Width of a column in them, a multiple of 32."""
+    attention_depth: int = 4
+    """Their blocks of attention and MLP."""
+    dropout: float = 0.1
+    """Share of hidden units that a training step leaves out."""
+
+    # M-step
+    copied_patterns: float = 0.75
+    """Share of the rows that hide what another row misses; the others hide cells at a random rate."""
+    noise_log_mean: float = -0.6
+    """Mean of ln sigma in training; what is noised has deviation one."""
+    noise_log_deviation: float = 1.4
+    """Standard deviation of ln sigma in training."""
+    learning_rate: float = 1e-3
+    """AdamW's step size."""
+    rate_decay_from: float = 0.3
+    """Share of the training steps after which the learning rate falls evenly to zero."""
+    weight_decay: float = 0.0
+    """AdamW's decay of the weights."""
+    noised_share: float = 0.5
+    """Share of a batch that is also noised, for the draws."""
+    batch_size: int = 1024
+    """Rows a training step, for each member."""
+    max_steps: int = 8_000
+    """Training steps at most."""
+    max_epochs: int = 250
+    """Passes over the table at most, but 2,000 steps are always allowed."""
+    patience: int = 1_500
+    """Steps without a better held-out loss before it stops; at most a quarter of those allowed, or 300."""
+    weight_average: float = 0.999
+    """Decay a step of the averaged weights that the E-step uses."""
+
+    # E-step
+    sampling_steps: int = 20
+    """Network evaluations a draw."""
+    sigma_max: float = 10.0
+    """Noise level at which a draw starts."""
+    sigma_min: float = 0.02
+    """Last noise level before zero."""
+    schedule_exponent: float = 7.0
+    """Spacing of the noise levels: evenly in sigma^(1/rho)."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.mlp_members + self.attention_members == 0:
+            raise SettingError(
+                "An ensemble must have a member, however: mlp_members=0 and attention_members=0."
+            )
+        if self.attention_width % 32:
+            raise SettingError(
+                f"attention_width must be a multiple of 32, however: attention_width={self.attention_width}."
+            )
+
+
+#: What the qualities of the conditional engine change, on a GPU and on a CPU.
+#: docs/dev/conditional.md has the measurements that chose the values.
+CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
+    ("fast", True): {"attention_members": 0, "mlp_members": 2, "max_steps": 4_000},
+    ("balanced", True): {},
+    ("best", True): {"mlp_members": 6, "attention_members": 3, "max_steps": 24_000, "patience": 3_000},
+    ("fast", False): {
+        "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2, "dropout": 0.0,
+        "learning_rate": 2e-3, "batch_size": 128, "max_steps": 2_000, "patience": 500,
+        "weight_average": 0.995,
+    },
+    ("balanced", False): {
+        "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3, "dropout": 0.0,
+        "learning_rate": 2e-3, "batch_size": 256, "max_steps": 6_000, "patience": 1_000,
+        "weight_average": 0.998,
+    },
+    ("best", False): {
+        "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192, "mlp_depth": 3,
+        "batch_size": 256, "max_steps": 15_000, "max_epochs": 1_000, "patience": 2_500,
+    },
+}  # fmt: skip
+
+Settings = PaperSettings | ConditionalSettings
+
 _CHOICES = {"network_per_round": ("fresh", "warm"), "codes": ("onehot", "binary", "mixed")}
 #: Smallest and largest allowed value; an open end excludes the number itself.
 _RANGES: dict[str, tuple[float, float, bool]] = {
@@ -127,6 +232,17 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "sigma_min": (0.0, 1e6, False),
     "schedule_exponent": (0.0, 1e3, False),
     "churn": (0.0, 1e6, True),
+    "mlp_members": (0, 1_000, True),
+    "mlp_width": (8, 65_536, True),
+    "mlp_depth": (1, 1_000, True),
+    "attention_members": (0, 1_000, True),
+    "attention_width": (32, 65_536, True),
+    "attention_depth": (1, 1_000, True),
+    "dropout": (0.0, 0.95, True),
+    "copied_patterns": (0.0, 1.0, True),
+    "weight_decay": (0.0, 1e3, True),
+    "rate_decay_from": (0.0, 1.0, True),
+    "noised_share": (0.0, 1.0, False),
 }
 
 
@@ -152,7 +268,7 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         )
 
 
-def _check(settings: PaperSettings) -> None:
+def _check(settings: Settings) -> None:
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.name in _CHOICES:
@@ -169,25 +285,39 @@ def _check(settings: PaperSettings) -> None:
         )
 
 
-SETTING_NAMES = tuple(field.name for field in dataclasses.fields(PaperSettings))
+_NAMES = {
+    "paper": tuple(field.name for field in dataclasses.fields(PaperSettings)),
+    "conditional": tuple(field.name for field in dataclasses.fields(ConditionalSettings)),
+}
+#: Every setting of every engine, once.
+SETTING_NAMES = tuple(dict.fromkeys((*_NAMES["paper"], *_NAMES["conditional"])))
 
 
-def resolve_settings(quality: str, given: dict[str, Any], *, on_gpu: bool) -> PaperSettings:
+def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu: bool) -> Settings:
     """Resolve a quality and the parameters that were given (not None) into settings.
 
-    ``"auto"`` is the paper's settings on a GPU and the fast ones on a CPU, where the paper's would take
-    hours.
+    ``"auto"`` is ``"balanced"`` for the conditional engine, whose networks are smaller on a CPU; for the
+    paper's engine it is the paper's settings on a GPU and the fast ones on a CPU, where the paper's would
+    take hours.
 
     Examples
     --------
-    >>> resolve_settings("paper", {"n_draws": 3, "churn": None}, on_gpu=False).n_draws
+    >>> resolve_settings("paper", "paper", {"n_draws": 3, "churn": None}, on_gpu=False).n_draws
     3
-    >>> resolve_settings("auto", {}, on_gpu=False).hidden_width
+    >>> resolve_settings("conditional", "auto", {}, on_gpu=False).mlp_width
     128
     """
-    check_choice("quality", quality, QUALITIES)
-    if quality == "auto":
-        quality = "paper" if on_gpu else "fast"
-    chosen: dict[str, Any] = dict(FAST) if quality == "fast" else {}
-    chosen.update({name: value for name, value in given.items() if value is not None})
-    return PaperSettings(**chosen)
+    check_choice("engine", engine, ENGINES)
+    check_choice(f"quality of engine={engine!r}", quality, QUALITIES[engine])
+    own = {name: value for name, value in given.items() if value is not None}
+    if foreign := sorted(set(own) - set(_NAMES[engine])):
+        other = next(name for name in ENGINES if name != engine)
+        raise SettingError(
+            f"Settings must be those of the engine, however: {', '.join(foreign)} "
+            f"{'is' if len(foreign) == 1 else 'are'} not of engine={engine!r} but of engine={other!r}."
+        )
+    if engine == "paper":
+        fast = quality == "fast" or (quality == "auto" and not on_gpu)
+        return PaperSettings(**{**(FAST if fast else {}), **own})
+    chosen = CONDITIONAL["balanced" if quality == "auto" else quality, on_gpu]
+    return ConditionalSettings(**{**chosen, **own})

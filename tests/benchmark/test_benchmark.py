@@ -21,6 +21,16 @@ from diffputer.errors import InputError, SettingError
 TINY = {
     "max_steps": 20,
     "em_rounds": 2,
+    "mlp_width": 16,
+    "mlp_depth": 1,
+    "batch_size": 64,
+    "device": "cpu",
+    "quality": "fast",
+}
+TINY_PAPER = {
+    "engine": "paper",
+    "max_steps": 20,
+    "em_rounds": 2,
     "hidden_width": 16,
     "sampling_steps": 3,
     "resampling_rounds": 1,
@@ -163,36 +173,44 @@ def test_table_is_scored_by_column():
         score_table(truth, completed.mask(hidden), hidden, np.array([2.0]), ("c",))
 
 
+@pytest.fixture(scope="module", params=[TINY, TINY_PAPER], ids=["conditional", "paper"])
+def tiny(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def results(toy):
-    return run_task(Task("toy"), toy, TINY, seed=5, curve=True, curve_rows=20, alone=True, label="try")
+def results(toy, tiny):
+    return run_task(Task("toy"), toy, tiny, seed=5, curve=True, curve_rows=20, alone=True, label="try")
 
 
-def test_rows_have_every_field(results, toy):
+def test_rows_have_every_field(results, toy, tiny):
     assert all(tuple(row) == FIELDS for row in results)
     final = [row for row in results if row["em_round"] is None]
     assert [row["setting"] for row in final] == ["in_sample", "out_of_sample"]
-    optional = {"em_round", "error", "git_hash"}
+    paper = "engine" in tiny
+    optional = {"em_round", "error", "git_hash"} | (set() if paper else {"draws"})
     for row in final:
         assert all(row[name] is not None for name in FIELDS if name not in optional)
         assert row["error"] is None
         assert 0 < row["mae"] <= row["rmse"]
         assert 0 <= row["accuracy"] <= 1
         assert json.loads(row["columns"]).keys() == set(toy.frame)
-        assert json.loads(row["settings"])["n_draws"] == 2
-        assert (row["task"], row["method"], row["seed"]) == ("toy/mcar/0.3/0", "diffputer-paper", 5)
+        assert json.loads(row["settings"])["n_draws" if paper else "mlp_width"] == (2 if paper else 16)
+        assert row["draws"] == (2 if paper else None)
+        assert (row["task"], row["seed"]) == ("toy/mcar/0.3/0", 5)
+        assert row["method"] == ("diffputer-paper" if paper else "diffputer-conditional")
         assert (row["alone"], row["label"], row["protocol_version"]) == (True, "try", 1)
     assert [row["rows"] for row in final] == [82, 36]
 
 
-def test_curve_has_a_row_for_each_round_and_changes_nothing(results, toy):
+def test_curve_has_a_row_for_each_round_and_changes_nothing(results, toy, tiny):
     curve = [(row["setting"], row["em_round"]) for row in results if row["em_round"]]
     assert curve == [(s, k) for k in (1, 2) for s in ("in_sample", "out_of_sample")]
-    plain = run_task(Task("toy"), toy, TINY, seed=5)
+    plain = run_task(Task("toy"), toy, tiny, seed=5)
     assert [row["mae"] for row in plain] == [row["mae"] for row in results[-2:]]
     # The last round is the best one or not; with as many draws the curve holds the final scores.
     best = plain[1]["best_round"]
-    whole = run_task(Task("toy"), toy, TINY, seed=5, curve=True)
+    whole = run_task(Task("toy"), toy, tiny, seed=5, curve=True)
     at_best = [row["mae"] for row in whole if row["em_round"] == best]
     assert at_best == pytest.approx([row["mae"] for row in plain], abs=1e-9)
 
@@ -211,9 +229,9 @@ def test_rows_that_are_not_scored_do_not_count(toy):
 
 
 def test_failure_is_a_row_with_the_reason(toy, tmp_path):
-    rows = run_task(Task("toy"), toy, {**TINY, "n_draws": -1})
+    rows = run_task(Task("toy"), toy, {**TINY, "max_steps": -1})
     assert [row["setting"] for row in rows] == ["in_sample", "out_of_sample"]
-    assert all("SettingError: n_draws must lie" in row["error"] for row in rows)
+    assert all("SettingError: max_steps must lie" in row["error"] for row in rows)
     assert all(row["mae"] is None for row in rows)
     append_rows(tmp_path / "r.csv", rows)
     assert read_rows(tmp_path / "r.csv")[0]["mae"] == ""
@@ -247,18 +265,20 @@ def test_file_with_other_columns_is_refused(tmp_path):
     assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_what_is_done_is_found_by_task_settings_and_seed(results, tmp_path):
+def test_what_is_done_is_found_by_task_settings_and_seed(results, tiny, tmp_path):
     path = tmp_path / "results.csv"
     append_rows(path, results)
     rows, task = read_rows(path), Task("toy")
-    assert is_done(rows, task, TINY, 5, curve=True)
-    assert not is_done(rows, task, TINY, 6)
-    assert not is_done(rows, task, {**TINY, "n_draws": 3}, 5)
-    assert not is_done(rows, Task("toy", "mar"), TINY, 5)
+    assert is_done(rows, task, tiny, 5, curve=True)
+    assert not is_done(rows, task, tiny, 6)
+    assert not is_done(rows, task, {**tiny, "max_steps": 3}, 5)
+    assert not is_done(rows, task, TINY if "engine" in tiny else TINY_PAPER, 5)
+    assert not is_done(rows, task, {**tiny, "estimate": "median"}, 5)
+    assert not is_done(rows, Task("toy", "mar"), tiny, 5)
     without_curve = [row for row in rows if not row["em_round"]]
-    assert is_done(without_curve, task, TINY, 5)
-    assert not is_done(without_curve, task, TINY, 5, curve=True)
-    assert not is_done(without_curve[:1], task, TINY, 5)
+    assert is_done(without_curve, task, tiny, 5)
+    assert not is_done(without_curve, task, tiny, 5, curve=True)
+    assert not is_done(without_curve[:1], task, tiny, 5)
 
 
 def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):

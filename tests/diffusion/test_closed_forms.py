@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from diffputer.diffusion.denoiser import Denoiser, noise_levels
+from diffputer.diffusion.denoiser import Denoiser
+from diffputer.diffusion.matching import make_trainer
 from diffputer.diffusion.sampling import Sampler, Schedule
-from diffputer.diffusion.training import Trainer
+from diffputer.diffusion.schedule import noise_levels, scalings, stratified_noise
 from diffputer.settings import PaperSettings
 
 SIGMA_DATA = 0.5
@@ -98,8 +99,9 @@ def test_trained_denoiser_matches_the_exact_score_of_a_gaussian() -> None:
     )
     x = torch.randn(4096, 1, generator=torch.Generator().manual_seed(0)) * SIGMA_DATA
     denoiser = Denoiser(1, 32, SIGMA_DATA)
-    trainer = Trainer(denoiser, len(x), settings)
-    trainer.fit(x, seed=0, held_out=x[:256])
+    trainer = make_trainer(denoiser, len(x), settings, torch.float32)
+    trainer.objective.use_table(x, x[:256])  # type: ignore[attr-defined]
+    trainer.fit(seed=0)
     for sigma in (0.1, 0.3, 1.0, 3.0):
         total = SIGMA_DATA**2 + sigma**2
         points = torch.linspace(-2, 2, 41)[:, None] * total**0.5
@@ -117,8 +119,9 @@ def test_trained_denoiser_and_sampler_match_the_exact_conditional_of_a_gaussian(
         hidden_width=64, max_steps=1200, batch_size=1024, learning_rate=3e-3, weight_average=0.99,
         patience=1200, sampling_steps=20, resampling_rounds=10, sigma_max=5.0, sigma_min=0.01,
     )  # fmt: skip
-    trainer = Trainer(Denoiser(3, 64, SIGMA_DATA), len(train), settings)
-    trainer.fit(torch.from_numpy(train) * SIGMA_DATA, seed=0)
+    trainer = make_trainer(Denoiser(3, 64, SIGMA_DATA), len(train), settings, torch.float32)
+    trainer.objective.use_table(torch.from_numpy(train) * SIGMA_DATA)  # type: ignore[attr-defined]
+    trainer.fit(seed=0)
     sampler = Sampler(trainer.averaged, settings)
     pattern = np.array([False, True, True])
     missing = np.tile(pattern, (len(rows), 1))
@@ -140,6 +143,25 @@ def test_noise_levels_fall_from_T_to_zero() -> None:
     assert levels[0] == pytest.approx(80.0)
     assert levels[-2] == pytest.approx(0.002)
     assert levels[-1] == 0
+
+
+def test_training_noise_is_log_normal() -> None:
+    # Evenly spaced quantiles of ln sigma: mean, deviation and median to 1 %.
+    log_sigma = stratified_noise(2001, -0.6, 1.4).double().log()
+    assert float(log_sigma.mean()) == pytest.approx(-0.6, abs=0.01)
+    assert float(log_sigma.std()) == pytest.approx(1.4, rel=0.01)
+    assert float(log_sigma.median()) == pytest.approx(-0.6, abs=1e-6)
+
+
+@pytest.mark.parametrize("sigma_data", [0.5, 1.0])
+def test_preconditioning_keeps_inputs_and_targets_of_deviation_one(sigma_data: float) -> None:
+    # Karras et al. (2022), Appendix B.6: Var[c_in (y + n)] = 1 and Var[(y - c_skip (y + n)) / c_out] = 1.
+    sigma = torch.tensor([0.01, 0.3, 1.0, 20.0], dtype=torch.float64)
+    c_skip, c_out, c_in, c_noise = scalings(sigma, sigma_data)
+    assert torch.allclose(c_in**2 * (sigma_data**2 + sigma**2), torch.ones(4, dtype=torch.float64))
+    target = ((1 - c_skip) ** 2 * sigma_data**2 + c_skip**2 * sigma**2) / c_out**2
+    assert torch.allclose(target, torch.ones(4, dtype=torch.float64))
+    assert torch.allclose(c_noise, sigma.log() / 4)
 
 
 def test_schedule_repeats_every_step_but_the_last() -> None:

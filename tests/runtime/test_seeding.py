@@ -10,6 +10,7 @@ from diffputer.runtime.seeding import (
     distinct_keys,
     draw_keys,
     keyed_normal,
+    keyed_uniform,
     mix64,
     resolve_seed,
     row_keys,
@@ -34,6 +35,19 @@ def test_noise_is_standard_normal_and_independent_across_rows_columns_and_steps(
     correlation = np.corrcoef(stacked.T) - np.eye(10)
     assert np.abs(correlation).max() < 5 / np.sqrt(len(keys))
     assert np.abs(np.corrcoef(a[:-1, 0], a[1:, 0])[0, 1]) < 5 / np.sqrt(len(keys))
+
+
+def test_chances_are_uniform_and_independent_of_each_other_and_of_the_noise() -> None:
+    keys = torch.arange(40_000) * 977 + 5
+    parts = [keyed_uniform(keys, 0, 4), keyed_uniform(keys, 1, 4), keyed_normal(keys, 0, 4)]
+    for part in parts[:2]:
+        assert stats.kstest(part.numpy().ravel(), "uniform").pvalue > 1e-4
+        assert (part >= 0).all()
+        assert (part < 1).all()
+    correlation = np.corrcoef(np.hstack([part.numpy() for part in parts]).T) - np.eye(12)
+    assert np.abs(correlation).max() < 5 / np.sqrt(len(keys))
+    order = torch.randperm(len(keys), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(keyed_uniform(keys[order], 1, 4), parts[1][order])
 
 
 def test_noise_belongs_to_the_key_not_to_its_place() -> None:

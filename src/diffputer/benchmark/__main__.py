@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import DiffputerError
 from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device
-from ..settings import QUALITIES, SETTING_NAMES, resolve_settings
+from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
 from .results import Row, append_rows, read_rows
 from .runner import is_done, run_task
@@ -131,7 +131,9 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="parameter of DiffPuter"
     )
-    parser.add_argument("--quality", default="auto", choices=QUALITIES)
+    parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=ENGINES)
+    qualities = sorted({quality for of_engine in QUALITIES.values() for quality in of_engine})
+    parser.add_argument("--quality", default="auto", choices=qualities)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--curve", action="store_true", help="also score every EM round")
     parser.add_argument("--curve-rows", type=int, default=2000, help="rows that the curve is scored on")
@@ -142,7 +144,9 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _read_parameters(options: argparse.Namespace) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"quality": options.quality, "device": options.device}
+    parameters: dict[str, Any] = {
+        "engine": options.engine, "quality": options.quality, "device": options.device,
+    }  # fmt: skip
     for pair in options.set:
         name, _, text = pair.partition("=")
         if name not in DiffPuter._get_param_names():
@@ -153,7 +157,8 @@ def _read_parameters(options: argparse.Namespace) -> dict[str, Any]:
             parameters[name] = text
     device = resolve_device(parameters["device"])
     own = {name: parameters[name] for name in SETTING_NAMES if name in parameters}
-    resolve_settings(parameters["quality"], own, on_gpu=device.type == "cuda")  # refuse bad values now
+    engine, quality = parameters.get("engine", DEFAULT_ENGINE), parameters["quality"]
+    resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")  # refuse bad values now
     return parameters
 
 

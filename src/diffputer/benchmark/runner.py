@@ -21,11 +21,11 @@ import sklearn
 import torch
 
 from .. import __version__
-from ..diffusion.denoiser import Denoiser
-from ..em import Checkpoint, EMResult, EMState, choose_held_out, impute, observed_range
+from ..em import Checkpoint, EMResult, EMState, impute, observed_range
+from ..engines import make_engine
 from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device, resolve_precision
-from ..settings import SETTING_NAMES, PaperSettings, resolve_settings
+from ..settings import DEFAULT_ENGINE, SETTING_NAMES, PaperSettings, Settings, resolve_settings
 from ..tables.encoding import Encoded
 from ..tables.frames import read_table
 from .datasets import Dataset
@@ -87,15 +87,14 @@ class RoundScores:
     rows: list[Row] = field(default_factory=list)
     seconds: float = 0.0
 
-    def open(self, imputer: DiffPuter, encoded: Encoded, settings: PaperSettings) -> None:
+    def open(self, imputer: DiffPuter, encoded: Encoded, settings: Settings) -> None:
         """Keep what an E-step needs: as the final one, but with em_draws draws."""
         self._imputer = imputer
         self._device = resolve_device(imputer.device)
-        self._settings = dataclasses.replace(settings, n_draws=settings.em_draws)
-        blocks = imputer._encoder.blocks
-        _, held = choose_held_out(encoded.missing, blocks, settings.held_out, imputer.seed_)
-        m = encoded.missing | held
-        self._bounds = observed_range(np.where(m, np.float32(0), encoded.x), m)
+        self._settings = settings
+        if isinstance(settings, PaperSettings):
+            self._settings = dataclasses.replace(settings, n_draws=settings.em_draws)
+        self._bounds = observed_range(encoded.x, encoded.missing)
 
     def load(self) -> EMState | None:
         """Give nothing: every fit starts from the beginning."""
@@ -105,24 +104,22 @@ class RoundScores:
         """Impute and score with the weights of the round that has just ended."""
         started = time.perf_counter()
         settings, encoder = self._settings, self._imputer._encoder
-        weights = {
-            k.removeprefix("averaged."): v for k, v in state.weights.items() if k.startswith("averaged.")
-        }
-        denoiser = Denoiser(encoder.width, settings.hidden_width, settings.sigma_data).to(self._device)
-        denoiser.load_state_dict(weights)
-        fitted = EMResult(denoiser, settings, self._bounds)
         dtype = resolve_precision(self._imputer.precision, self._device)
+        engine = make_engine(encoder.n_levels, settings, self._device, dtype)
+        weights = {k.removeprefix("model."): v for k, v in state.weights.items() if k.startswith("model.")}
+        engine.model.load_state_dict(weights)
+        fitted = EMResult(engine, self._bounds)
         for part in self.parts:
             begun = time.perf_counter()
             table = read_table(part.holes)
             encoded = encoder.encode(table)
-            x = impute(encoded.x, encoded.missing, fitted, seed=self._imputer.seed_, dtype=dtype)
+            x = impute(encoded.x, encoded.missing, fitted, seed=self._imputer.seed_)
             self.rows.append(
                 {
                     "setting": part.setting,
                     "em_round": len(state.trace),
                     "rows": len(part.truth),
-                    "draws": settings.n_draws,
+                    "draws": _count_draws(settings),
                     "m_seconds": sum(line.m_seconds for line in state.trace),
                     "e_seconds": sum(line.e_seconds for line in state.trace),
                     "transform_seconds": time.perf_counter() - begun,
@@ -137,7 +134,7 @@ class _WatchedDiffPuter(DiffPuter):
 
     watcher: RoundScores
 
-    def _open_checkpoint(self, encoded: Encoded, settings: PaperSettings) -> Checkpoint:
+    def _open_checkpoint(self, encoded: Encoded, settings: Settings) -> Checkpoint:
         self.watcher.open(self, encoded, settings)
         return self.watcher
 
@@ -268,8 +265,13 @@ def _describe_fit(imputer: DiffPuter) -> Row:
         "e_seconds": sum(line.e_seconds for line in trace),
         "em_rounds": len(trace),
         "best_round": imputer._result.best_round if imputer._result else None,
-        "draws": imputer.settings_.n_draws if imputer.settings_ else None,
+        "draws": _count_draws(imputer.settings_),
     }
+
+
+def _count_draws(settings: Settings | None) -> int | None:
+    """Give the draws that an imputed value averages; the conditional engine takes none."""
+    return settings.n_draws if isinstance(settings, PaperSettings) else None
 
 
 def is_done(
@@ -290,7 +292,7 @@ def is_done(
 
 def name_method(parameters: Mapping[str, Any]) -> str:
     """Give the method's name in the results."""
-    return f"diffputer-{parameters.get('engine', 'paper')}"
+    return f"diffputer-{parameters.get('engine', DEFAULT_ENGINE)}"
 
 
 def describe_settings(parameters: Mapping[str, Any]) -> str:
@@ -298,13 +300,14 @@ def describe_settings(parameters: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> describe_settings({"quality": "paper"}) == describe_settings({"quality": "paper", "n_draws": 20})
+    >>> describe_settings({"quality": "auto"}) == describe_settings({"quality": "balanced"})
     True
     """
     try:
         device = resolve_device(parameters.get("device", "auto"))
         own = {name: parameters[name] for name in SETTING_NAMES if name in parameters}
-        settings = resolve_settings(parameters.get("quality", "auto"), own, on_gpu=device.type == "cuda")
+        engine, quality = parameters.get("engine", DEFAULT_ENGINE), parameters.get("quality", "auto")
+        settings = resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")
         described: Row = dataclasses.asdict(settings)
         precision = resolve_precision(parameters.get("precision", "auto"), device)
         described["precision"] = str(precision).removeprefix("torch.")

@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,9 @@ from ..runtime.devices import MEMORY_SHARE, free_memory
 from ..runtime.progress import Progress
 from ..runtime.seeding import draw_keys, keyed_normal
 from ..settings import PaperSettings
-from .denoiser import Denoiser, noise_levels
+from .denoiser import Denoiser
 from .network import DenoisingMLP
+from .schedule import noise_levels, scalings
 
 #: Rows times draws evaluated together: enough to fill a GPU, small enough for a CPU's cache.
 BLOCK = {"cuda": 32_768, "cpu": 2_048}
@@ -79,6 +80,10 @@ class Schedule:
         return len(self.level)
 
 
+def _mean(draws: Tensor) -> Tensor:
+    return draws.mean(dim=1)
+
+
 class Sampler:
     """Draws from p(x_mis | x_obs) with one denoiser; holds its buffers between calls.
 
@@ -108,8 +113,8 @@ class Sampler:
         spread = (s.churned**2 - s.level**2).clamp_min(0).sqrt()
         self._sigma = sigma.to(self._device)
         # One row a pass: spread, t_hat, t_next, then c_skip, c_out, c_in of both evaluations.
-        scalings = self._source.scalings(sigma.double())[:3]
-        columns = [spread, s.churned, s.end, *(c[:, e].float() for e in (0, 1) for c in scalings)]
+        factors = scalings(sigma.double(), settings.sigma_data)[:3]
+        columns = [spread, s.churned, s.end, *(c[:, e].float() for e in (0, 1) for c in factors)]
         self._coefficients = torch.stack(columns, dim=1).to(self._device)
         # Many passes share a noise level: embed each level once.
         levels, index = torch.unique(self._sigma, return_inverse=True)
@@ -261,8 +266,9 @@ class Sampler:
         keys: NDArray[np.int64],
         n_draws: int | None = None,
         progress: Progress | None = None,
+        centre: Callable[[Tensor], Tensor] = _mean,
     ) -> NDArray[np.float32]:
-        """Give E[x_mis | x_obs] as the mean of N draws, observed cells as they were.
+        """Give E[x_mis | x_obs] as the mean of N draws (or another centre), observed cells as they were.
 
         Rows without a hole cost nothing.
 
@@ -273,8 +279,8 @@ class Sampler:
         holes = missing[rows]
         n_draws = n_draws or self.settings.n_draws
         for part, draws in self.draw(x[rows], holes, keys[rows], n_draws, progress, antithetic=True):
-            mean = draws.mean(dim=1).cpu().numpy()
-            completed[rows[part]] = np.where(holes[part], mean, x[rows[part]])
+            middle = centre(draws).cpu().numpy()
+            completed[rows[part]] = np.where(holes[part], middle, x[rows[part]])
         return completed
 
 

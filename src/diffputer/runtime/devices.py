@@ -89,11 +89,20 @@ class Deadline:
     """A point in time after which only what is needed for a good result is still done."""
 
     at: float | None = None
+    since: float = 0.0
 
     @classmethod
     def after(cls, seconds: float | None) -> Deadline:
         """Start the clock now; ``None`` never ends."""
-        return cls(None if seconds is None else time.monotonic() + seconds)
+        now = time.monotonic()
+        return cls(None if seconds is None else now + seconds, now)
+
+    @property
+    def passed(self) -> float:
+        """Share of the time that has passed since the clock was started, 0 without a limit."""
+        if self.at is None:
+            return 0.0
+        return (time.monotonic() - self.since) / max(1e-9, self.at - self.since)
 
     @property
     def remaining(self) -> float:
@@ -102,4 +111,4 @@ class Deadline:
 
     def share(self, part: float) -> Deadline:
         """Give a deadline that ends after a part of the time that is left."""
-        return self if self.at is None else Deadline(time.monotonic() + max(0.0, part * self.remaining))
+        return self if self.at is None else Deadline.after(max(0.0, part * self.remaining))

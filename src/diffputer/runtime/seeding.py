@@ -168,3 +168,14 @@ def keyed_normal(keys: Tensor, counter: Tensor | int, width: int) -> Tensor:
     radius = torch.sqrt(-2.0 * torch.log(u1))
     angle = (2.0 * torch.pi) * u2
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)[..., :width]
+
+
+def keyed_uniform(keys: Tensor, counter: Tensor | int, width: int) -> Tensor:
+    """Give uniform numbers in [0, 1) that depend on the key and the counter alone.
+
+    Independent of what :func:`keyed_normal` gives for the same keys.
+
+    Shape: keys [...] -> [..., width], float32. The same keys must always be asked for the same width.
+    """
+    z = _bits(mix64(keys ^ _SIGNED_GAMMA), counter, width)
+    return ((z >> 40) & 0xFFFFFF).to(torch.float32) * 2.0**-24

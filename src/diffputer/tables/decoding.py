@@ -151,6 +151,38 @@ def _nearest_codes(raw: Floats, book: Floats, allowed: list[int]) -> npt.NDArray
     return index
 
 
+#: Values that make up this share of a column are filled in exactly; at most so many of them.
+FREQUENT_SHARE, MOST_FREQUENT = 0.002, 256
+
+
+def find_frequent(values: Floats) -> Floats:
+    """Give the values that occur often, in order.
+
+    Examples
+    --------
+    >>> find_frequent(np.array([0.0, 0.0, 0.0, 0.1, 0.2]))
+    array([0.])
+    """
+    found, counts = np.unique(values, return_counts=True)
+    often = counts >= max(3, FREQUENT_SHARE * len(values))
+    found, counts = found[often], counts[often]
+    return np.asarray(np.sort(found[np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]))
+
+
+def snap(values: Floats, frequent: Floats | None, deviation: Floats) -> Floats:
+    """Undo the rounding of float32 next to a frequent value: 0 is 0, not 4e-6.
+
+    Shape: values [n], frequent [k] ascending, deviation [1].
+    """
+    if frequent is None or len(frequent) == 0:
+        return values
+    right = np.searchsorted(frequent, values).clip(1, max(1, len(frequent) - 1))
+    near = frequent[np.minimum(right, len(frequent) - 1)]
+    left = frequent[right - 1]
+    near = np.where(np.abs(values - left) <= np.abs(values - near), left, near)
+    return np.where(np.abs(values - near) <= 2e-6 * deviation, near, values)
+
+
 def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool) -> Values:
     """Values for the holes of a numeric column, [n]: rounded to the resolution, inside bounds and dtype."""
     storage = _target(column, cells, all_missing)

@@ -12,7 +12,7 @@ Each row is encoded by itself, so that its numbers do not depend on the rows aro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,8 +26,10 @@ from diffputer.tables.decoding import (
     decode_constant,
     decode_levels,
     decode_numbers,
+    find_frequent,
     is_local,
     levels_of,
+    snap,
 )
 from diffputer.tables.frames import Table
 from diffputer.tables.kinds import MAX_LEVELS, describe
@@ -71,6 +73,8 @@ class TableEncoder:
         What the columns hold.
     codes
         How categories are encoded.
+    frequent
+        Column position -> values of a continuous column that occur often; they are filled in exactly.
     mean, deviation
         Of each encoded column, [width]; 0 and 1 where it is the position of a level.
 
@@ -95,6 +99,7 @@ class TableEncoder:
     codes: Codes
     mean: Floats
     deviation: Floats
+    frequent: Mapping[int, Floats] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -141,13 +146,16 @@ class TableEncoder:
             schema=schema,
             max_levels=max_levels,
         )
-        means, deviations = [np.empty(0)], [np.empty(0)]
+        means, deviations, frequent = [np.empty(0)], [np.empty(0)], {}
         for position, column in enumerate(found):
             if column.status != Status.MODELLED:
                 continue
             cells, holes = table.cells[position], table.missing[:, position]
             if column.kind.is_numeric:
-                mean, deviation = _moments(_numbers(column, cells, holes)[~holes], min_deviation)
+                numbers = _numbers(column, cells, holes)[~holes]
+                mean, deviation = _moments(numbers, min_deviation)
+                if column.kind == Kind.CONTINUOUS:
+                    frequent[position] = find_frequent(numbers)
             elif codes == "levels":  # a position is a name, not an amount
                 mean, deviation = np.zeros(1), np.ones(1)
             else:
@@ -158,7 +166,7 @@ class TableEncoder:
                 deviation = np.maximum(np.sqrt(mean * (1 - mean)), min_deviation)
             means.append(mean)
             deviations.append(np.where(deviation > 0, deviation, 1.0))
-        return cls(found, codes, np.concatenate(means), np.concatenate(deviations))
+        return cls(found, codes, np.concatenate(means), np.concatenate(deviations), frequent)
 
     @property
     def width(self) -> int:
@@ -277,7 +285,8 @@ class TableEncoder:
             with np.errstate(over="ignore"):  # cut off at the bounds
                 raw = completed * self.deviation[block] + self.mean[block]
             if column.kind.is_numeric:
-                filled[position] = decode_numbers(column, cells, raw[:, 0], bool(holes.all()))
+                values = snap(raw[:, 0], self.frequent.get(position), self.deviation[block])
+                filled[position] = decode_numbers(column, cells, values, bool(holes.all()))
             else:
                 book = None if self.codes == "levels" else _codebook(column, self.codes)
                 filled[position] = decode_levels(column, cells, raw, book, bool(holes.all()))
@@ -294,6 +303,7 @@ class TableEncoder:
             "codes": self.codes,
             "mean": self.mean.tolist(),
             "deviation": self.deviation.tolist(),
+            "frequent": {str(position): values.tolist() for position, values in self.frequent.items()},
         }
 
     @classmethod
@@ -301,7 +311,8 @@ class TableEncoder:
         """Rebuild an encoder from :meth:`to_dict`."""
         mean = np.array(plain["mean"], dtype=np.float64)
         deviation = np.array(plain["deviation"], dtype=np.float64)
-        return cls(Schema.from_dict(plain["schema"]), plain["codes"], mean, deviation)
+        frequent = {int(position): np.array(v, dtype=np.float64) for position, v in plain["frequent"].items()}
+        return cls(Schema.from_dict(plain["schema"]), plain["codes"], mean, deviation, frequent)
 
     def _standardised(self, values: Floats, block: slice) -> npt.NDArray[np.float32]:
         """Values of one block, [n, block], in deviations from their mean."""

@@ -1,0 +1,267 @@
+"""The conditional denoiser: what is known of a row goes in clean, what is unknown noised or not at all.
+
+A row is split into a condition c (clean), a target (blank: "sigma = infinity", or noised at sigma) and the
+rest (blank). Numbers are predicted in their normal scores z (marginals.py). Blank rows come first: one
+evaluation gives the middle m = E[z | c] and spread s of every unknown cell, besides E[x | c], quantiles of
+z given c, and the probabilities of every level of a category. What is left, r = (z - m) / s, has deviation
+one whatever the condition; it is noised, r_t = r + sigma eps, and the same network, preconditioned for
+deviation one (schedule.py), gives
+
+    D(r_t; sigma, c) = c_skip r_t + c_out F(c_in r_t; sigma, c, m, s)  ->  E[r | r_t, c]
+
+For sigma -> infinity D -> E[r | c] = 0, that is E[z | c] = m: the blank row is the limit. Categories are not
+noised but hidden and revealed one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .backbones import ColumnAttention, MemberLinear, MemberNorm, ResidualMLP
+from .schedule import scalings
+
+#: Levels of the quantiles that one evaluation gives.
+QUANTILES = (0.005, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.995)
+MEDIAN = QUANTILES.index(0.5)
+#: Standardised values are cut off here before the network sees them; their score z is beside them.
+LARGEST_INPUT = 8.0
+_LOW, _HIGH = QUANTILES.index(0.2), QUANTILES.index(0.8)
+#: Distance between the quantiles 0.2 and 0.8 of a standard normal variable.
+_NORMAL_DISTANCE = 1.6832424671458286
+#: No cell is surer than this, in units of its column's deviation.
+SMALLEST_SPREAD = 0.02
+#: Numbers that describe a cell of a numeric column to the network.
+FEATURES = 5
+
+
+@dataclass
+class Rows:
+    """What the network is told of n rows of p numeric and q categorical columns.
+
+    Shape: x, z, known, noisy, is_noisy [n, p]; levels [n, q]; label, blank [n].
+    """
+
+    x: Tensor
+    """Standardised values; s where noised, 0 where blank."""
+    z: Tensor
+    """Normal scores; m where noised, 0 where blank."""
+    known: Tensor
+    noisy: Tensor
+    """c_in r_t where noised."""
+    is_noisy: Tensor
+    levels: Tensor
+    """Level of each category, -1 where not known."""
+    label: Tensor
+    """c_noise."""
+    blank: Tensor
+    """Whether sigma is infinite."""
+
+    def part(self, numbers: Tensor | slice) -> Rows:
+        """Give some of the rows."""
+        return Rows(**{name: values[numbers] for name, values in vars(self).items()})
+
+
+@dataclass
+class Outputs:
+    """What the network says of n rows by each of E members.
+
+    Shape: denoised, mean [E, n, p]; quantiles [E, n, p, Q]; logits: q of [E, n, L_k].
+    """
+
+    denoised: Tensor
+    """m = E[z | c] of blank rows, F of noised ones."""
+    mean: Tensor
+    """E[x | c], of blank rows."""
+    quantiles: Tensor
+    """Of z given c, of blank rows."""
+    logits: list[Tensor]
+    """Of the levels of every category."""
+
+
+def describe(x: Tensor, z: Tensor, known: Tensor, levels: Tensor) -> Rows:
+    """Describe blank rows.
+
+    Shape: x, z, known [n, p]; levels [n, q], -1 where not known.
+    """
+    return Rows(
+        x=x.clamp(-LARGEST_INPUT, LARGEST_INPUT) * known,
+        z=z * known,
+        known=known,
+        noisy=torch.zeros_like(x),
+        is_noisy=torch.zeros_like(known),
+        levels=levels,
+        label=torch.zeros_like(x[:, 0]) if x.shape[1] else torch.zeros(len(levels), device=levels.device),
+        blank=torch.ones(len(levels), dtype=torch.bool, device=levels.device),
+    )
+
+
+def add_noise(
+    blank: Rows, middle: Tensor, spread: Tensor, noised: Tensor, r_t: Tensor, sigma: Tensor, levels: Tensor
+) -> Rows:
+    """Describe the same rows with noised cells, and categories that were revealed since.
+
+    Shape: middle, spread, noised, r_t [n, p]; sigma [n, 1]; levels [n, q].
+    """
+    _, _, c_in, c_noise = scalings(sigma, 1.0)
+    return Rows(
+        x=torch.where(noised, spread, blank.x),
+        z=torch.where(noised, middle, blank.z),
+        known=blank.known,
+        noisy=c_in * r_t * noised,
+        is_noisy=noised,
+        levels=levels,
+        label=c_noise[:, 0],
+        blank=torch.zeros_like(blank.blank),
+    )
+
+
+def centre(outputs: Outputs) -> tuple[Tensor, Tensor]:
+    """Give middle and spread of z of blank rows.
+
+    Shape: two of [E, n, p].
+    """
+    distance = outputs.quantiles[..., _HIGH] - outputs.quantiles[..., _LOW]
+    return outputs.denoised, (distance / _NORMAL_DISTANCE).clamp(SMALLEST_SPREAD, 2.0)
+
+
+class NoiseFeatures(nn.Module):
+    """A vector for the noise level: waves of c_noise through a layer, or one of its own for infinity.
+
+    Shape: label, blank [E, n] -> [E, n, h].
+    """
+
+    frequencies: Tensor
+
+    def __init__(self, members: int, width: int, waves: int = 16) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.logspace(-0.5, 1.5, waves), persistent=False)
+        self.layer = MemberLinear(members, 2 * waves, width)
+        self.infinity = nn.Parameter(torch.zeros(members, 1, width))
+
+    def forward(self, label: Tensor, blank: Tensor) -> Tensor:
+        angles = label[..., None] * self.frequencies
+        vector = self.layer(torch.cat([angles.sin(), angles.cos()], dim=-1))
+        return torch.where(blank[..., None], self.infinity.to(vector.dtype), vector)
+
+
+class ConditionalNetwork(nn.Module):
+    """F: a backbone between the description of every column and its outputs, E members at once."""
+
+    slot_column: Tensor
+    slot_level: Tensor
+    quantile_levels: Tensor
+
+    def __init__(
+        self,
+        n_numeric: int,
+        levels: Sequence[int],
+        *,
+        backbone: str,
+        members: int,
+        width: int,
+        depth: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.p, self.levels, self.members, self.backbone = n_numeric, list(levels), members, backbone
+        self.width, self.depth, self.dropout = width, depth, dropout
+        slots = [(k, level) for k, n in enumerate(self.levels) for level in range(n)]
+        pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
+        self.register_buffer("slot_column", pairs[:, 0], persistent=False)
+        self.register_buffer("slot_level", pairs[:, 1], persistent=False)
+        self.register_buffer("quantile_levels", torch.tensor(QUANTILES), persistent=False)
+        self.n_outputs = 2 + len(QUANTILES)
+        self.noise = NoiseFeatures(members, width)
+        if backbone == "mlp":
+            n_in = FEATURES * self.p + len(slots) + len(self.levels)
+            self.body: nn.Module = ResidualMLP(members, n_in, width, depth, dropout)
+            self.exit = MemberLinear(members, width, self.p * self.n_outputs + len(slots))
+        else:
+            self.body = ColumnAttention(members, width, depth, max(1, width // 32), dropout)
+            # One small layer a numeric column in and out, as one product over columns.
+            self.entry_weight = nn.Parameter(torch.empty(members, self.p, FEATURES, width))
+            self.entry_bias = nn.Parameter(torch.empty(members, self.p, width))
+            self.exit_weight = nn.Parameter(torch.empty(members, self.p, width, self.n_outputs))
+            self.exit_bias = nn.Parameter(torch.empty(members, self.p, self.n_outputs))
+            self.level_entries = nn.ModuleList(MemberLinear(members, n + 1, width) for n in self.levels)
+            self.level_exits = nn.ModuleList(MemberLinear(members, width, n) for n in self.levels)
+        self.reset(torch.Generator().manual_seed(0))
+
+    def forward(self, rows: Rows) -> Outputs:
+        E, n = self.members, len(rows.label) // self.members
+        known = rows.known.to(rows.x.dtype)
+        noisy = [rows.noisy, rows.is_noisy.to(known.dtype)]
+        numbers = torch.stack([rows.x, rows.z, known, *noisy], dim=-1)
+        indicators = (rows.levels[:, self.slot_column] == self.slot_level).to(known.dtype)
+        unknown = (rows.levels < 0).to(known.dtype)
+        noise = self.noise(rows.label.view(E, n), rows.blank.view(E, n))
+        if self.backbone == "mlp":
+            features = torch.cat([numbers.flatten(1), indicators, unknown], dim=1)
+            features = features.view(E, n, features.shape[1])
+            out = self.exit(self.body(features.to(noise.dtype), noise))
+            numeric, logits = out.split([self.p * self.n_outputs, len(self.slot_level)], dim=-1)
+            numeric = numeric.reshape(E, n, self.p, self.n_outputs).float()
+            return _outputs(numeric, list(logits.float().split(self.levels, dim=-1)))
+        numbers = numbers.view(E, n, self.p, FEATURES)
+        tokens = [torch.einsum("enpf,epfh->enph", numbers, self.entry_weight) + self.entry_bias[:, None]]
+        parts = indicators.view(E, n, -1).split(self.levels, dim=-1) if self.levels else ()
+        for k, (entry, part) in enumerate(zip(self.level_entries, parts, strict=True)):
+            full = torch.cat([part, unknown.view(E, n, -1)[..., k : k + 1]], dim=-1)
+            tokens.append(entry(full)[:, :, None])
+        h = self.body(torch.cat([t.to(noise.dtype) for t in tokens], dim=2) + noise[:, :, None])
+        numeric = torch.einsum("enph,epho->enpo", h[:, :, : self.p], self.exit_weight.to(h.dtype))
+        numeric = numeric.float() + self.exit_bias[:, None]
+        logits = [exit(h[:, :, self.p + k]).float() for k, exit in enumerate(self.level_exits)]
+        return _outputs(numeric, logits)
+
+    @torch.no_grad()
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw fresh weights; what ends a residual branch starts small."""
+        for name, module in self.named_modules():
+            if isinstance(module, MemberLinear):
+                small = "outer" in name or "merge" in name
+                module.reset(generator, 0.3 if small else 1.0)
+            elif isinstance(module, MemberNorm):
+                module.scale.fill_(1)
+                module.shift.zero_()
+        self.noise.infinity.zero_()
+        if self.backbone != "mlp":
+            for parameter, fan_in in (
+                (self.entry_weight, FEATURES), (self.entry_bias, FEATURES), (self.exit_weight, 4096),
+            ):  # fmt: skip
+                values = torch.randn(parameter.shape, generator=generator) / math.sqrt(fan_in)
+                parameter.copy_(values.to(parameter.device))
+        # At first every cell is taken to be standard normal in z.
+        bias = torch.cat([torch.zeros(2), torch.special.ndtri(torch.tensor(QUANTILES))])
+        if self.backbone == "mlp":
+            self.exit.bias[..., : self.p * self.n_outputs] = bias.repeat(self.p).to(self.exit.bias.device)
+        else:
+            self.exit_bias.copy_(bias.to(self.exit_bias.device).expand_as(self.exit_bias))
+
+    def fresh(self, members: int) -> ConditionalNetwork:
+        """Give a network of the same shape with so many members, to be given weights."""
+        network = ConditionalNetwork(
+            self.p,
+            self.levels,
+            backbone=self.backbone,
+            members=members,
+            width=self.width,
+            depth=self.depth,
+            dropout=self.dropout,
+        )
+        return network.to(self.slot_level.device)
+
+    def member(self, number: int) -> ConditionalNetwork:
+        """Give a copy that holds one member only."""
+        one = self.fresh(1)
+        one.load_state_dict({key: value[number : number + 1] for key, value in self.state_dict().items()})
+        return one.requires_grad_(False).eval()
+
+
+def _outputs(numeric: Tensor, logits: list[Tensor]) -> Outputs:
+    return Outputs(numeric[..., 0], numeric[..., 1], numeric[..., 2:], logits)

@@ -1,0 +1,121 @@
+"""Joint draws by a short reverse diffusion: numbers from noise to data, categories revealed one by one.
+
+Numbers follow dr/dsigma = (r - D(r; sigma, c)) / sigma in what the blank row leaves open, r = (z - m) / s. In
+lambda = -ln sigma the exact solution for a D that changes linearly is, with h = lambda_{i+1} - lambda_i,
+
+    r_{i+1} = (sigma_{i+1} / sigma_i) r_i + (1 - sigma_{i+1} / sigma_i) D_bar,
+    D_bar   = D_i + (D_i - D_{i-1}) h / (2 h_{i-1}),
+
+one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
+m and s; the noisy start is r = sqrt(sigma^2 + 1) eps.
+
+A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
+categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
+as long as there are not more of them than steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..runtime.seeding import keyed_normal, keyed_uniform
+from ..settings import ConditionalSettings
+from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, centre
+from .marginals import Marginals
+from .prediction import autocast
+from .schedule import noise_levels, scalings
+
+#: By this part of the steps all categories are known, so that numbers can still follow them.
+REVEALED_BY = 0.75
+
+
+@dataclass
+class Drawn:
+    """Drawn values of unknown cells (of known ones anything) and levels of all categories.
+
+    Shape: x [n, p], levels [n, q].
+    """
+
+    x: Tensor
+    levels: Tensor
+
+
+@torch.no_grad()
+def draw_rows(
+    network: ConditionalNetwork,
+    marginals: Marginals,
+    rows: Rows,
+    keys: Tensor,
+    settings: ConditionalSettings,
+    dtype: torch.dtype,
+) -> Drawn:
+    """Draw the unknown cells of blank rows by one member, once.
+
+    Noise is a function of the keys alone.
+
+    Shape: rows of n, keys [n].
+    """
+    p, q = rows.x.shape[1], rows.levels.shape[1]
+    steps = max(1, settings.sampling_steps - 1)
+    sigma = noise_levels(steps, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)
+    unknown = ~rows.known
+    levels = rows.levels.clone()
+    reveal_at = _reveal_steps(levels < 0, keys, max(1, round(REVEALED_BY * steps)))
+    chances = keyed_uniform(keys, 1, max(1, q))
+
+    outputs = _evaluate(network, rows, dtype)
+    middle, spread = (part[0] for part in centre(outputs))
+    r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
+    _reveal(levels, outputs, reveal_at == 0, chances)
+
+    before: Tensor | None = None
+    for i in range(steps):
+        level = torch.full((len(keys), 1), float(sigma[i]), device=r.device)
+        noisy = add_noise(rows, middle, spread, unknown, r, level, levels)
+        outputs = _evaluate(network, noisy, dtype)
+        c_skip, c_out, _, _ = scalings(level, 1.0)
+        denoised = c_skip * r + c_out * outputs.denoised[0]
+        _reveal(levels, outputs, reveal_at == i + 1, chances)
+        target = denoised
+        if before is not None and i + 1 < steps:
+            h, h_before = (float(torch.log(sigma[j] / sigma[j + 1])) for j in (i, i - 1))
+            target = denoised + (denoised - before) * (h / (2 * h_before))
+        ratio = float(sigma[i + 1] / sigma[i])
+        r = ratio * r + (1 - ratio) * target
+        before = denoised
+    return Drawn(marginals.values_at(middle + spread * r), levels)
+
+
+def _evaluate(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Outputs:
+    with autocast(dtype, rows.x.device):
+        outputs: Outputs = network(rows)
+    return outputs
+
+
+def _reveal_steps(unknown: Tensor, keys: Tensor, steps: int) -> Tensor:
+    """Spread the unknown categories of each row over the steps, in random order; -1 where known.
+
+    Shape: unknown [n, q], keys [n] -> [n, q].
+    """
+    n, q = unknown.shape
+    if q == 0:
+        return torch.zeros(n, 0, dtype=torch.int64, device=unknown.device)
+    order = keyed_uniform(keys, 0, q).masked_fill(~unknown, 2.0)
+    rank = order.argsort(dim=1, stable=True).argsort(dim=1, stable=True)
+    count = unknown.sum(dim=1, keepdim=True).clamp_min(1)
+    return torch.where(unknown, rank * steps // count, -1)
+
+
+def _reveal(levels: Tensor, outputs: Outputs, now: Tensor, chances: Tensor) -> None:
+    """Draw the categories whose time has come, in place.
+
+    Shape: levels, now [n, q], chances [n, q].
+    """
+    for k, logits in enumerate(outputs.logits):
+        cumulative = F.softmax(logits[0], dim=-1).cumsum(dim=-1)
+        drawn = (cumulative < chances[:, k : k + 1]).sum(dim=-1).clamp_max(logits.shape[-1] - 1)
+        levels[:, k] = torch.where(now[:, k], drawn, levels[:, k])

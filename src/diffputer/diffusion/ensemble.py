@@ -1,0 +1,101 @@
+"""All that an E-step of the conditional engine needs: marginals, networks, copula, and their shares."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..settings import ConditionalSettings
+from .conditional import ConditionalNetwork, Rows
+from .gaussian import MOST_COLUMNS, GaussianCopula
+from .marginals import Marginals
+from .prediction import Prediction, mix, predict
+from .splitting import Columns, Validation
+
+#: Shares that are tried when two predictions are combined.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+class Ensemble(nn.Module):
+    """Networks of one or two backbones and, where columns are not too many, a Gaussian copula."""
+
+    shares: Tensor
+    linear_share: Tensor
+    trust: Tensor
+
+    def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
+        super().__init__()
+        p, levels, s = len(columns.numeric), columns.levels, settings
+        self.marginals = Marginals(p)
+        self.copula = GaussianCopula(p, levels) if p + sum(levels) <= MOST_COLUMNS else None
+        shapes = (
+            ("mlp", s.mlp_members, s.mlp_width, s.mlp_depth),
+            ("attention", s.attention_members, s.attention_width, s.attention_depth),
+        )
+        self.networks = nn.ModuleList(
+            ConditionalNetwork(
+                p, levels, backbone=backbone, members=members, width=width, depth=depth, dropout=s.dropout
+            )
+            for backbone, members, width, depth in shapes
+            if members
+        )
+        self.register_buffer("shares", torch.full((len(self.networks),), 1 / len(self.networks)))
+        self.register_buffer("linear_share", torch.zeros(()))
+        self.register_buffer("trust", torch.ones(()))
+
+    def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
+        """Combine all answers to blank rows."""
+        linear = float(self.linear_share)
+        shares = [(1 - linear) * share for share in self.shares.tolist()]
+        answers = [
+            (predict(network, rows, dtype), share)  # type: ignore[arg-type]
+            for network, share in zip(self.networks, shares, strict=True)
+            if share > 0
+        ]
+        if self.copula is not None and linear > 0:
+            answers.append((self.copula.predict(rows, self.marginals), linear))
+        answer = answers[0][0] if len(answers) == 1 else mix(*map(list, zip(*answers, strict=True)))
+        # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
+        answer.mean = answer.mean * self.trust
+        return answer
+
+    def combine(self, validation: Validation, dtype: torch.dtype) -> float:
+        """Choose on held-out cells how much each part counts and how far the mean is trusted.
+
+        Gives the loss on these cells.
+        """
+        answers = [predict(network, validation.rows, dtype) for network in self.networks]  # type: ignore[arg-type]
+        answer = answers[0]
+        if len(answers) == 2:
+            share, answer = _best_mix(answers[0], answers[1], validation)
+            self.shares.copy_(torch.tensor([share, 1 - share]))
+        if self.copula is not None:
+            linear = self.copula.predict(validation.rows, self.marginals)
+            share, answer = _best_mix(linear, answer, validation)
+            self.linear_share.fill_(share)
+        self.trust.fill_(validation.trust(answer))
+        answer.mean = answer.mean * self.trust
+        return validation.loss(answer)
+
+    def members(self) -> list[ConditionalNetwork]:
+        """Give every member of the networks that count, one by one."""
+        return [
+            network.member(e)
+            for network, share in zip(self.networks, self.shares.tolist(), strict=True)
+            if share > 0 and isinstance(network, ConditionalNetwork)
+            for e in range(network.members)
+        ]
+
+    def is_linear(self, draw: int) -> bool:
+        """Say whether a draw is the copula's: as often as its share, evenly spread over the draws."""
+        share = float(self.linear_share)
+        return math.floor((draw + 1) * share) > math.floor(draw * share)
+
+
+def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[float, Prediction]:
+    mixes = [mix([a, b], [share, 1 - share]) for share in SHARES]
+    best = int(np.argmin([validation.loss(prediction) for prediction in mixes]))
+    return SHARES[best], mixes[best]

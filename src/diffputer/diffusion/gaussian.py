@@ -1,0 +1,179 @@
+"""A Gaussian copula: the linear member of the ensemble, which needs few rows.
+
+Normal scores z of numbers and centred indicators of levels are taken to be jointly Gaussian, N(m, S). Both
+are found by EM over rows with holes, shrunk towards independence where rows are few:
+
+    E-step  the expectation of every row's unknown part and its covariance given the known part
+    M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = d / (d + pairs)
+
+with pairs the rows that show a pair of columns. Small tables are imputed better by it than by any network;
+held-out cells say how much it counts.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..runtime.seeding import keyed_normal, keyed_uniform
+from .conditional import QUANTILES, Rows
+from .marginals import Marginals
+from .prediction import Prediction
+
+#: How often expectations are taken.
+ROUNDS = 15
+#: Latent columns up to which it is used: every row takes the square of them.
+MOST_COLUMNS = 64
+#: No level is less probable.
+SMALLEST_PROBABILITY = 1e-3
+#: Points of the normal distribution over which E[x] is averaged.
+POINTS = 32
+_BLOCK = 4096
+
+
+def most_rows(n_columns: int) -> int:
+    """Say from how many rows the covariance is found at most: a row takes the cube of the columns.
+
+    Examples
+    --------
+    >>> most_rows(10), most_rows(64)
+    (20000, 762)
+    """
+    return min(20_000, int(2e8 / n_columns**3))
+
+
+class GaussianCopula(nn.Module):
+    """Rows as a Gaussian of p scores and sum(levels) indicators.
+
+    Shape: middle [d], covariance [d, d], frequencies [d - p].
+    """
+
+    middle: Tensor
+    covariance: Tensor
+    frequencies: Tensor
+    slot_column: Tensor
+    slot_level: Tensor
+
+    def __init__(self, n_numeric: int, levels: list[int]) -> None:
+        super().__init__()
+        self.p, self.levels = n_numeric, levels
+        d = n_numeric + sum(levels)
+        slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
+        pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
+        self.register_buffer("slot_column", pairs[:, 0], persistent=False)
+        self.register_buffer("slot_level", pairs[:, 1], persistent=False)
+        self.register_buffer("middle", torch.zeros(d, dtype=torch.float64))
+        self.register_buffer("covariance", torch.eye(d, dtype=torch.float64))
+        self.register_buffer("frequencies", torch.zeros(d - n_numeric, dtype=torch.float64))
+
+    def latent(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Give the latent values of known cells (0 elsewhere) and which are known.
+
+        Shape: two of [n, d].
+        """
+        known_levels = (rows.levels >= 0)[:, self.slot_column]
+        indicators = (rows.levels[:, self.slot_column] == self.slot_level).double() - self.frequencies
+        values = torch.cat([rows.z.double() * rows.known, indicators * known_levels], dim=1)
+        return values, torch.cat([rows.known, known_levels], dim=1)
+
+    def condition(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Give expectation and covariance of every row given its known part.
+
+        Shape: values, known [n, d] -> [n, d], [n, d, d].
+        """
+        known = known.double()
+        S = self.covariance
+        # Unknown columns are cut off: their rows and columns are those of the identity.
+        seen = known[:, :, None] * S * known[:, None, :]
+        seen = seen + torch.diag_embed(1 - known) + 1e-6 * torch.eye(len(S), device=S.device)
+        across = S * known[:, None, :]
+        gain = torch.cholesky_solve(across.transpose(1, 2), torch.linalg.cholesky(seen)).transpose(1, 2)
+        expected = self.middle + (gain @ ((values - self.middle) * known)[..., None])[..., 0]
+        rest = S - gain @ across.transpose(1, 2)
+        unknown = 1 - known
+        expected = torch.where(known > 0, values, expected)
+        return expected, rest * unknown[:, :, None] * unknown[:, None, :]
+
+    @torch.no_grad()
+    def fit(self, rows: Rows) -> None:
+        """Find the covariance from rows in which only known cells are described."""
+        seen = (rows.levels >= 0).double()[:, self.slot_column]
+        there = (rows.levels[:, self.slot_column] == self.slot_level).double()
+        self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
+        n = len(rows.levels)
+        values, known = self.latent(rows)
+        pairs = float((known.double().mean(dim=0)).square().mean()) * n
+        d = len(self.covariance)
+        shrink = d / (d + pairs)
+        spread = (values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4)
+        self.middle.zero_()
+        self.covariance.copy_(torch.diag(spread))
+        for _ in range(ROUNDS):
+            first, total = torch.zeros_like(self.middle), torch.zeros_like(self.covariance)
+            for start in range(0, n, _BLOCK):
+                part = slice(start, start + _BLOCK)
+                expected, rest = self.condition(values[part], known[part])
+                first += expected.sum(dim=0)
+                total += expected.T @ expected + rest.sum(dim=0)
+            self.middle.copy_(first / n)
+            S = total / n - torch.outer(self.middle, self.middle)
+            self.covariance.copy_((1 - shrink) * S + shrink * torch.diag(S.diagonal()))
+
+    @torch.no_grad()
+    def predict(self, rows: Rows, marginals: Marginals) -> Prediction:
+        """Answer blank rows as the networks do."""
+        parts = [
+            self._predict(rows.part(slice(s, s + _BLOCK)), marginals)
+            for s in range(0, len(rows.levels), _BLOCK)
+        ]
+        return Prediction.join(parts)
+
+    def _predict(self, rows: Rows, marginals: Marginals) -> Prediction:
+        expected, rest = self.condition(*self.latent(rows))
+        middle = expected[:, : self.p].float()
+        spread = rest.diagonal(dim1=1, dim2=2)[:, : self.p].clamp_min(1e-8).sqrt().float()
+        levels = torch.special.ndtri(torch.tensor(QUANTILES, device=middle.device))
+        points = torch.special.ndtri((torch.arange(POINTS, device=middle.device) + 0.5) / POINTS)
+        values = torch.stack([marginals.values_at(middle + spread * point) for point in points])
+        mean = values.double().mean(dim=0).float()  # in double, so that a row has the same bits in any block
+        return Prediction(
+            mean=mean,
+            quantiles=middle[..., None] + spread[..., None] * levels,
+            probabilities=[self._probabilities(expected, k).float() for k in range(len(self.levels))],
+        )
+
+    def _probabilities(self, expected: Tensor, k: int) -> Tensor:
+        """Give the probabilities of the levels of a category. Shape: expected [n, d] -> [n, L_k]."""
+        start = sum(self.levels[:k])
+        slots = slice(start, start + self.levels[k])
+        shares = expected[:, self.p :][:, slots] + self.frequencies[slots]
+        shares = shares.clamp_min(SMALLEST_PROBABILITY)
+        return shares / shares.sum(dim=1, keepdim=True)
+
+    @torch.no_grad()
+    def draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw unknown cells: categories one after the other, then all numbers together.
+
+        Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
+        """
+        results = [
+            self._draw(rows.part(slice(s, s + _BLOCK)), keys[s : s + _BLOCK])
+            for s in range(0, len(keys), _BLOCK)
+        ]
+        return torch.cat([z for z, _ in results]), torch.cat([levels for _, levels in results])
+
+    def _draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor]:
+        rows = rows.part(slice(None))
+        rows.levels = rows.levels.clone()
+        chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
+        for k, n_levels in enumerate(self.levels):
+            expected, _ = self.condition(*self.latent(rows))
+            cumulative = self._probabilities(expected, k).cumsum(dim=1)
+            drawn = (cumulative < chances[:, k : k + 1]).sum(dim=1).clamp_max(n_levels - 1)
+            rows.levels[:, k] = torch.where(rows.levels[:, k] < 0, drawn, rows.levels[:, k])
+        expected, rest = self.condition(*self.latent(rows))
+        p = self.p
+        jitter = 1e-8 * torch.eye(p, device=rest.device, dtype=rest.dtype)
+        root = torch.linalg.cholesky(rest[:, :p, :p] + jitter)
+        noise = keyed_normal(keys, 0, max(1, p))[:, :p].double()
+        return (expected[:, :p] + (root @ noise[..., None])[..., 0]).float(), rows.levels

@@ -1,0 +1,65 @@
+"""What is said of blank rows: means, quantiles and probabilities, averaged over members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .conditional import ConditionalNetwork, Rows
+
+
+def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
+    """Give the context in which products run in bfloat16, if they shall."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16, cache_enabled=False)
+
+
+@dataclass
+class Prediction:
+    """What the members agree on, for blank rows.
+
+    Shape: mean [n, p]; quantiles [n, p, Q] of z, ascending; probabilities: q of [n, L_k].
+    """
+
+    mean: Tensor
+    quantiles: Tensor
+    probabilities: list[Tensor]
+
+    @classmethod
+    def join(cls, parts: list[Prediction]) -> Prediction:
+        """Put predictions of blocks of rows one below the other."""
+        levels = zip(*(part.probabilities for part in parts), strict=True)
+        return cls(
+            torch.cat([part.mean for part in parts]),
+            torch.cat([part.quantiles for part in parts]),
+            [torch.cat(of_column) for of_column in levels],
+        )
+
+
+@torch.no_grad()
+def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Prediction:
+    """Average the members of a network over blank rows."""
+    E = network.members
+    repeated = Rows(**{k: v.repeat(E, *[1] * (v.ndim - 1)) for k, v in vars(rows).items()})
+    with autocast(dtype, rows.x.device):
+        outputs = network(repeated)
+    return Prediction(
+        outputs.mean.mean(dim=0),
+        outputs.quantiles.mean(dim=0).sort(dim=-1).values,
+        [F.softmax(of_column, dim=-1).mean(dim=0) for of_column in outputs.logits],
+    )
+
+
+def mix(predictions: list[Prediction], weights: list[float]) -> Prediction:
+    """Average several predictions with weights that sum to one."""
+
+    def average(parts: list[Tensor]) -> Tensor:
+        return torch.stack([w * part for w, part in zip(weights, parts, strict=True)]).sum(dim=0)
+
+    return Prediction(
+        average([p.mean for p in predictions]),
+        average([p.quantiles for p in predictions]),
+        [average(list(parts)) for parts in zip(*(p.probabilities for p in predictions), strict=True)],
+    )

@@ -1,0 +1,298 @@
+"""Random splits of rows into condition and target: the objective of the conditional engine's M-step.
+
+Which cells of a row are hidden decides what is learnt. Most rows copy the pattern of another row's holes,
+so that training asks what imputing will ask; the rest hide each cell at a rate that is itself random, so
+that columns which were never missing can be imputed too, and rows of which little or nothing is known.
+The loss is taken at cells that were really observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..runtime.seeding import derive_seed
+from ..settings import ConditionalSettings
+from .backbones import Dropout
+from .conditional import QUANTILES, ConditionalNetwork, Outputs, Rows, add_noise, centre, describe
+from .marginals import Marginals
+from .prediction import Prediction, autocast, predict
+from .schedule import scalings
+
+#: Rows with held-out cells on which the held-out loss is computed.
+VALIDATION_ROWS = 8192
+#: Share of the rows that have their holes filled, from the second EM round on.
+FILLED_SHARE = 0.5
+#: A category whose entropy is smaller counts as if it had this one.
+SMALLEST_ENTROPY = 0.05
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are numbers and which categories.
+
+    Shape: n_levels [c], 0 for numbers.
+    """
+
+    n_levels: NDArray[np.int64]
+
+    @property
+    def numeric(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.n_levels == 0)
+
+    @property
+    def categorical(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.n_levels > 0)
+
+    @property
+    def levels(self) -> list[int]:
+        return [int(n) for n in self.n_levels[self.categorical]]
+
+
+class Table:
+    """A table on the device: values, what is known, the patterns of its holes."""
+
+    def __init__(
+        self,
+        x: NDArray[np.float32],
+        known: NDArray[np.bool_],
+        holes: NDArray[np.bool_],
+        columns: Columns,
+        device: torch.device,
+    ) -> None:
+        self.columns, self.device = columns, device
+        self.x = torch.from_numpy(x).to(device)
+        self.known = torch.from_numpy(known).to(device)
+        self.holes = torch.from_numpy(holes).to(device)
+        self.numeric = torch.from_numpy(columns.numeric).to(device)
+        self.categorical = torch.from_numpy(columns.categorical).to(device)
+        self.entropies = torch.tensor(
+            [
+                max(SMALLEST_ENTROPY, _entropy(x[known[:, j], j], int(columns.n_levels[j])))
+                for j in columns.categorical
+            ],
+            dtype=torch.float32,
+            device=device,
+        )
+
+
+def _entropy(levels: NDArray[np.float32], n_levels: int) -> float:
+    counts = np.bincount(levels.astype(np.int64), minlength=n_levels)
+    shares = counts[counts > 0] / max(1, counts.sum())
+    return float(-(shares * np.log(shares)).sum())
+
+
+class RowSplitting:
+    """The loss of a network on random splits of random rows."""
+
+    def __init__(
+        self,
+        network: ConditionalNetwork,
+        marginals: Marginals,
+        table: Table,
+        validation: Validation | None,
+        settings: ConditionalSettings,
+        batch_size: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self._network, self._marginals, self._table = network, marginals, table
+        self._settings, self._dtype = settings, dtype
+        self._generator = torch.Generator(device=table.device)
+        for module in network.modules():
+            if isinstance(module, Dropout):
+                module.generator = self._generator
+        self._batch = network.members * batch_size
+        self._filled = torch.zeros(0, device=table.device)
+        self._validation = validation
+
+    def use_filled(self, filled: NDArray[np.float32]) -> None:
+        """Let half of the rows have their holes filled from now on (EM rounds after the first).
+
+        Shape: filled [n, c], a draw of the table.
+        """
+        self._filled = torch.from_numpy(filled).to(self._table.device)
+
+    def begin(self, seed: int) -> list[torch.Generator]:
+        """Start all random streams afresh."""
+        self._generator.manual_seed(derive_seed(seed, "splits") & ((1 << 63) - 1))
+        return [self._generator]
+
+    def before_step(self, step: int) -> None:
+        """Nothing is needed from outside."""
+
+    def _uniform(self, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self._generator, device=self._table.device)
+
+    def _pick_rows(self) -> Tensor:
+        n = len(self._table.x)
+        return torch.randint(n, (self._batch,), generator=self._generator, device=self._table.device)
+
+    def _hide(self, known: Tensor) -> Tensor:
+        """Choose which cells of rows are hidden.
+
+        Shape: known [n, c] -> [n, c].
+        """
+        n, c = known.shape
+        uniform = self._uniform(n, c) < self._uniform(n, 1)
+        copied = self._table.holes[self._pick_rows()]
+        hidden = torch.where(self._uniform(n, 1) < self._settings.copied_patterns, copied, uniform)
+        # A pattern that hides nothing teaches nothing.
+        return torch.where((known & hidden).any(dim=1, keepdim=True), hidden, uniform)
+
+    def loss(self, counter: Tensor) -> Tensor:
+        """Give the loss of a batch of splits: of the blank rows, and of the same rows noised."""
+        table = self._table
+        rows = self._pick_rows()
+        x, observed = table.x[rows], table.known[rows]
+        there = observed
+        if len(self._filled):
+            with_filled = self._uniform(len(rows), 1) < FILLED_SHARE
+            x, there = torch.where(with_filled, self._filled[rows], x), observed | with_filled
+        hidden = self._hide(observed)
+        # What is shown, what is asked for, and what is noised: filled cells are noised like the others,
+        # as in a draw, but never asked for.
+        known, known_levels = _parts(there & ~hidden, table)
+        wanted, wanted_levels = _parts(observed & hidden, table)
+        noised, noised_levels = _parts(there & hidden, table)
+        values, levels = x[:, table.numeric], x[:, table.categorical].long()
+        below, upto = self._marginals.distribution(values)
+        z_known = torch.special.ndtri((below + upto) / 2)
+        z = torch.special.ndtri(below + (upto - below) * self._uniform(*values.shape))
+
+        blank = describe(values, z_known, known, torch.where(known_levels, levels, -1))
+        with autocast(self._dtype, z.device):
+            outputs = self._network(blank)
+        total = self._share(
+            (outputs.denoised - self._by_member(z)) ** 2
+            + (outputs.mean - self._by_member(values)) ** 2
+            + pinball(outputs.quantiles, self._by_member(z), self._network.quantile_levels),
+            wanted,
+            self._level_losses(outputs, levels),
+            wanted_levels,
+        )
+
+        # The first rows of each member's part are noised as well.
+        few = max(1, round(self._settings.noised_share * (len(z) // self._network.members)))
+        some = self._by_member(torch.arange(len(z), device=z.device)[:, None])[:, :few].reshape(-1)
+        middle, spread = (part.detach().reshape(z.shape)[some] for part in centre(outputs))
+        r, noised, wanted, levels = (z[some] - middle) / spread, noised[some], wanted[some], levels[some]
+        normal = torch.randn(len(r), 1 + r.shape[1], generator=self._generator, device=r.device)
+        s = self._settings
+        sigma = torch.exp(s.noise_log_mean + s.noise_log_deviation * normal[:, :1])
+        r_t = r + sigma * normal[:, 1:]
+        # On the way from noise to data categories become known one after the other, in any order.
+        revealed = noised_levels[some] & (self._uniform(*levels.shape) < self._uniform(len(r), 1))
+        known_levels = torch.where(known_levels[some] | revealed, levels, -1)
+        noisy = add_noise(blank.part(some), middle, spread, noised, r_t, sigma, known_levels)
+        with autocast(self._dtype, r.device):
+            outputs = self._network(noisy)
+        c_skip, c_out, _, _ = scalings(sigma, 1.0)
+        return total + self._share(
+            (outputs.denoised - self._by_member((r - c_skip * r_t) / c_out)) ** 2,
+            wanted,
+            self._level_losses(outputs, levels),
+            wanted_levels[some] & ~revealed,
+        )
+
+    def _by_member(self, cells: Tensor) -> Tensor:
+        E = self._network.members
+        return cells.reshape(E, len(cells) // E, cells.shape[1])
+
+    def _level_losses(self, outputs: Outputs, levels: Tensor) -> Tensor:
+        return level_loss(outputs.logits, self._by_member(levels), self._table.entropies)
+
+    def _share(self, numbers: Tensor, wanted: Tensor, levels: Tensor, wanted_levels: Tensor) -> Tensor:
+        """Average losses of cells, each column weighted alike.
+
+        Shape: numbers [E, n, p], wanted [E n, p], levels [E, n, q], wanted_levels [E n, q].
+        """
+        p, q = wanted.shape[1], wanted_levels.shape[1]
+        total = numbers.new_zeros(())
+        for losses, where, columns in ((numbers, wanted, p), (levels, wanted_levels, q)):
+            if columns:
+                mean = (losses * self._by_member(where)).sum() / where.sum().clamp_min(1)
+                total = total + mean * (columns / (p + q))
+        return total
+
+    def held_out_loss(self, averaged: nn.Module) -> float | None:
+        """Give the loss on held-out cells."""
+        if self._validation is None or not isinstance(averaged, ConditionalNetwork):
+            return None
+        return self._validation.loss(predict(averaged, self._validation.rows, self._dtype))
+
+
+def _parts(cells: Tensor, table: Table) -> tuple[Tensor, Tensor]:
+    return cells[:, table.numeric], cells[:, table.categorical]
+
+
+def pinball(quantiles: Tensor, z: Tensor, levels: Tensor) -> Tensor:
+    """Give twice the mean quantile loss, which approximates the CRPS.
+
+    Shape: quantiles [..., Q], z [...], levels [Q] -> [...].
+    """
+    error = z[..., None] - quantiles
+    return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(dim=-1)
+
+
+def level_loss(logits: list[Tensor], levels: Tensor, entropies: Tensor) -> Tensor:
+    """Give the cross-entropy of every category, in units of the entropy of its marginal distribution.
+
+    Shape: logits q of [E, n, L_k], levels [E, n, q], entropies [q] -> [E, n, q].
+    """
+    if not logits:
+        return entropies.new_zeros(levels.shape)
+    losses = [
+        F.cross_entropy(of_column.flatten(0, 1), levels[..., k].flatten(), reduction="none")
+        for k, of_column in enumerate(logits)
+    ]
+    return torch.stack(losses, dim=-1).view(levels.shape) / entropies
+
+
+def blank_rows(x: Tensor, known: Tensor, marginals: Marginals, numeric: Tensor, categorical: Tensor) -> Rows:
+    """Describe rows of which nothing is noised.
+
+    Shape: x, known [n, c].
+    """
+    values, levels = x[:, numeric], x[:, categorical].long()
+    return describe(
+        values, marginals.scores(values), known[:, numeric], torch.where(known[:, categorical], levels, -1)
+    )
+
+
+class Validation:
+    """Rows with held-out cells, to be predicted from what is known besides."""
+
+    def __init__(self, table: Table, marginals: Marginals, held_out: NDArray[np.bool_]) -> None:
+        chosen = np.flatnonzero(held_out.any(axis=1))[:VALIDATION_ROWS]
+        picked = torch.from_numpy(chosen).to(table.device)
+        held = torch.from_numpy(held_out[chosen]).to(table.device)
+        x, known = table.x[picked], table.known[picked]
+        self.rows = blank_rows(x, known, marginals, table.numeric, table.categorical)
+        self.x = x[:, table.numeric]
+        self.z = marginals.scores(self.x)
+        self.levels = x[:, table.categorical].long()
+        self.held, self.held_levels = held[:, table.numeric], held[:, table.categorical]
+        self._entropies = table.entropies
+        self._n_cells = int(held.sum())
+
+    def loss(self, prediction: Prediction) -> float:
+        """Give squared error plus quantile loss of numbers, cross-entropy of categories, per cell."""
+        levels = torch.tensor(QUANTILES, device=self.x.device)
+        total = (
+            ((prediction.mean - self.x) ** 2 + pinball(prediction.quantiles, self.z, levels)) * self.held
+        ).sum()
+        for k, probabilities in enumerate(prediction.probabilities):
+            right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
+            total -= (right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
+        return float(total) / self._n_cells
+
+    def trust(self, prediction: Prediction) -> float:
+        """Give the factor in [0, 1] by which held-out cells bear out the deviations from column means."""
+        guess, truth = prediction.mean[self.held].double(), self.x[self.held].double()
+        power = float((guess**2).sum())
+        return min(1.0, max(0.0, float((guess * truth).sum()) / power)) if power > 0 else 1.0

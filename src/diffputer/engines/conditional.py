@@ -1,0 +1,336 @@
+"""The conditional engine: one evaluation gives the expectation, a short reverse diffusion the draws."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..diffusion.conditional import MEDIAN, QUANTILES, ConditionalNetwork, Rows
+from ..diffusion.drawing import draw_rows
+from ..diffusion.ensemble import Ensemble
+from ..diffusion.gaussian import most_rows
+from ..diffusion.marginals import Marginals
+from ..diffusion.prediction import Prediction
+from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
+from ..diffusion.training import MStep, Trainer, TrainingPlan
+from ..em import EMRound
+from ..held_out import HeldOut
+from ..runtime.devices import Deadline
+from ..runtime.progress import Progress
+from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
+from ..settings import ConditionalSettings
+
+logger = logging.getLogger("diffputer")
+
+#: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
+#: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
+BLOCK = {"cuda": 65_536, "cpu": 2_048}
+SMALLEST_BLOCK = {"cuda": 65_536, "cpu": 64}
+#: Of the time that is left, the share that the M-step may take; the rest is for imputing.
+MSTEP_SHARE = 0.85
+#: Steps between two looks at the held-out loss.
+CHECK_EVERY = 100
+#: Rows a step at least, however few the table has, and steps that every table is allowed.
+SMALLEST_BATCH, ALWAYS_ALLOWED = 16, 2_000
+#: Small tables are given up on sooner: after a quarter of their steps, but not before.
+SHORTEST_PATIENCE = 300
+
+
+@dataclass
+class CellDistribution:
+    """What is known of each cell without drawing, in standardised numbers; NaN where it does not apply.
+
+    Shape: each [n, c].
+    """
+
+    deviation: NDArray[np.float32]
+    lower: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    level: NDArray[np.float32]
+    probability: NDArray[np.float32]
+
+
+class ConditionalEngine:
+    """A denoiser that is trained on random splits of rows into condition and target."""
+
+    name = "conditional"
+    held_out_cells = (100, 20_000)
+    holds_out_always = True
+
+    def __init__(
+        self,
+        n_levels: NDArray[np.int64],
+        settings: ConditionalSettings,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.n_levels, self.settings = n_levels, with_size(settings, len(n_levels))
+        self._columns = Columns(n_levels)
+        self._device, self._dtype = torch.device(device), dtype
+        self.model = Ensemble(self._columns, self.settings).to(self._device).requires_grad_(False).eval()
+        self._numeric = torch.from_numpy(self._columns.numeric).to(self._device)
+        self._categorical = torch.from_numpy(self._columns.categorical).to(self._device)
+
+    def use(self, device: torch.device | str, dtype: torch.dtype) -> ConditionalEngine:
+        """Give the same engine on another device, or in another precision."""
+        other = ConditionalEngine(self.n_levels, self.settings, device, dtype)
+        other.model.load_state_dict(self.model.state_dict())
+        return other
+
+    def begin(
+        self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
+    ) -> NDArray[np.int64]:
+        """Take the table to be fitted.
+
+        E-steps complete the rows with held-out cells, which tell how good a round was. The others are not
+        needed: the next M-step takes draws, and imputing comes at the end.
+        """
+        self._x, self._m, self._missing = x, m, missing
+        self._completed_rows = int(held.cells.any(axis=1).sum())
+        numeric = self._columns.numeric
+        self.model.marginals = Marginals.fit(x[:, numeric], m[:, numeric]).to(self._device)
+        table = Table(x, ~m, missing, self._columns, self._device)
+        self._validation = Validation(table, self.model.marginals, held.cells) if held.cells.any() else None
+        s = self.settings
+        batch = max(SMALLEST_BATCH, min(s.batch_size, 8 * len(x)))
+        max_steps = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
+        plan = TrainingPlan(
+            learning_rate=s.learning_rate,
+            max_steps=max_steps,
+            patience=min(s.patience, max(SHORTEST_PATIENCE, max_steps // 4)),
+            weight_average=s.weight_average,
+            weight_decay=s.weight_decay,
+            decay_from=s.rate_decay_from,
+            warm_up=min(100, max_steps // 4),
+            gradient_limit=1.0,
+            second_moment_decay=0.99,
+            check_every=CHECK_EVERY,
+        )
+        self._trainers, self._objectives = [], []
+        for k, averaged in enumerate(self.model.networks):
+            assert isinstance(averaged, ConditionalNetwork)
+            network = averaged.fresh(averaged.members)
+            objective = RowSplitting(
+                network, self.model.marginals, table, self._validation, s, batch, self._dtype
+            )
+            trainer = Trainer(network, network, objective, plan)
+            self.model.networks[k] = trainer.averaged
+            self._trainers.append(trainer)
+            self._objectives.append(objective)
+        return np.flatnonzero(held.cells.any(axis=1))
+
+    def m_step(
+        self, k: int, completed: NDArray[np.float32], seed: int, deadline: Deadline, progress: Progress
+    ) -> MStep:
+        """Fit every network to observed cells; from the second round on to a drawn table too."""
+        started = time.perf_counter()
+        if k > 1:
+            filled = self._x.copy()
+            rows = np.flatnonzero(self._m.any(axis=1))
+            x_obs = np.where(self._m, np.float32(0), self._x)[rows]
+            for part, drawn in self.draw(x_obs, self._m[rows], 1, seed, progress):
+                filled[rows[part]] = drawn[0]
+            for objective in self._objectives:
+                objective.use_filled(np.where(self._m, filled, self._x))
+        steps: list[MStep] = []
+        ends = deadline.share(MSTEP_SHARE)
+        for number, trainer in enumerate(self._trainers):
+            progress.begin(
+                f"EM round {k}/{self.settings.em_rounds}  M-step {number + 1}/{len(self._trainers)}",
+                trainer.plan.max_steps,
+            )
+            steps.append(
+                trainer.fit(
+                    seed=derive_seed(seed, "network", number),
+                    fresh=k == 1,
+                    deadline=ends.share(1 / (len(self._trainers) - number)),
+                    progress=progress,
+                )
+            )
+        held_out_loss = float("nan")
+        if self._validation is not None:
+            self._fit_copula(self._m)
+            held_out_loss = self.model.combine(self._validation, self._dtype)
+            self._fit_copula(self._missing)  # when its share is known it may see the held-out cells
+        return MStep(
+            steps=max(step.steps for step in steps),
+            loss=float(np.mean([step.loss for step in steps])),
+            held_out_loss=held_out_loss,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _fit_copula(self, missing: NDArray[np.bool_]) -> None:
+        if self.model.copula is not None:
+            n_rows = min(len(missing), most_rows(len(self.model.copula.covariance)))
+            some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
+            self.model.copula.fit(self._describe(self._x[some], missing[some]))
+
+    def e_step(
+        self,
+        k: int,
+        x_obs: NDArray[np.float32],
+        m: NDArray[np.bool_],
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> NDArray[np.float32]:
+        """Give expectations in one evaluation."""
+        self._completed_rows = len(x_obs)
+        return self.impute(x_obs, m, seed, "mean", progress)
+
+    def score(self, line: EMRound) -> float:
+        """Say how good a round was."""
+        return line.held_out_loss
+
+    def seconds_to_finish(self, last: EMRound) -> float:
+        """Estimate how long the last E-step will take."""
+        return last.e_seconds * len(self._x) / max(1, self._completed_rows)
+
+    def _blocks(self, n: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Give slices of n rows and which rows fill their block: short ones repeat their last row."""
+        most, least = BLOCK.get(self._device.type, 2_048), SMALLEST_BLOCK.get(self._device.type, 64)
+        for start in range(0, n, most):
+            part = slice(start, min(start + most, n))
+            size = part.stop - part.start
+            yield part, np.minimum(np.arange(max(size, least)), size - 1) + start
+
+    def _describe(self, x: NDArray[np.float32], missing: NDArray[np.bool_]) -> Rows:
+        known = torch.from_numpy(~missing).to(self._device)
+        values = torch.from_numpy(x).to(self._device)
+        return blank_rows(values, known, self.model.marginals, self._numeric, self._categorical)
+
+    def _predictions(
+        self, x: NDArray[np.float32], missing: NDArray[np.bool_], progress: Progress
+    ) -> Iterator[tuple[slice, Prediction]]:
+        progress.begin("imputing", len(x))
+        for part, pick in self._blocks(len(x)):
+            yield part, self.model.predict(self._describe(x[pick], missing[pick]), self._dtype)
+            progress.advance(part.stop - part.start)
+
+    def impute(
+        self, x: NDArray[np.float32], missing: NDArray[np.bool_], seed: int, estimate: str, progress: Progress
+    ) -> NDArray[np.float32]:
+        """Complete rows by mean or median and the most probable level, in one evaluation."""
+        completed = x.copy()
+        rows = np.flatnonzero(missing.any(axis=1))
+        holes = missing[rows]
+        for part, answer in self._predictions(x[rows], holes, progress):
+            middle = answer.mean
+            if estimate == "median":
+                middle = self.model.marginals.values_at(answer.quantiles[..., MEDIAN])
+            expected = self._join(middle, [p.argmax(dim=-1) for p in answer.probabilities])
+            size = part.stop - part.start
+            completed[rows[part]] = np.where(holes[part], expected[:size], x[rows[part]])
+        return completed
+
+    def describe_cells(
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        ends: tuple[float, float],
+        progress: Progress,
+    ) -> CellDistribution:
+        """Give deviation and two quantiles of numbers, level and probability of categories, at once.
+
+        Shape: x, missing [n, c].
+        """
+        numeric, categorical = self._columns.numeric, self._columns.categorical
+        result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(5)))
+        levels = torch.tensor(ends, device=self._device)
+        for part, answer in self._predictions(x, missing, progress):
+            size = part.stop - part.start
+            low, high = self._values_at_levels(answer.quantiles, levels)[:, :size].cpu().numpy()
+            result.lower[part, numeric], result.upper[part, numeric] = low, high
+            grid = (torch.arange(64, device=self._device) + 0.5) / 64
+            spread = self._values_at_levels(answer.quantiles, grid).std(dim=0, correction=0)
+            result.deviation[part, numeric] = spread[:size].cpu().numpy()
+            for j, probabilities in zip(categorical, answer.probabilities, strict=True):
+                probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
+                result.probability[part, j], result.level[part, j] = probability, level
+        return result
+
+    def _values_at_levels(self, quantiles: Tensor, levels: Tensor) -> Tensor:
+        """Give the values at any levels: z is linear in normal scores between its quantiles and beyond.
+
+        Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
+        """
+        at = torch.special.ndtri(torch.tensor(QUANTILES, device=quantiles.device))
+        wanted = torch.special.ndtri(levels)
+        right = torch.searchsorted(at, wanted).clamp(1, len(QUANTILES) - 1)
+        share = (wanted - at[right - 1]) / (at[right] - at[right - 1])
+        low, high = quantiles[..., right - 1], quantiles[..., right]
+        z = (low + share * (high - low)).movedim(-1, 0)
+        return torch.stack([self.model.marginals.values_at(level) for level in z])
+
+    def _join(self, numbers: Tensor, levels: list[Tensor]) -> NDArray[np.float32]:
+        """Put numeric and categorical columns side by side. Shape: [n, p], q of [n] -> [n, c]."""
+        joined = torch.empty(len(numbers), len(self.n_levels), device=numbers.device)
+        joined[:, self._numeric] = numbers
+        for j, level in zip(self._columns.categorical.tolist(), levels, strict=True):
+            joined[:, j] = level.to(joined.dtype)
+        return joined.cpu().numpy()
+
+    def draw(
+        self, x: NDArray[np.float32], missing: NDArray[np.bool_], n_draws: int, seed: int, progress: Progress
+    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
+        keys = distinct_keys(row_keys(x, missing, seed))
+        members = self.model.members()
+        progress.begin("drawing", len(x) * n_draws)
+        for part, pick in self._blocks(len(x)):
+            rows = self._describe(x[pick], missing[pick])
+            own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(range(n_draws)))
+            size = part.stop - part.start
+            draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
+            for j in range(n_draws):
+                if self.model.copula is not None and self.model.is_linear(j):
+                    z, levels = self.model.copula.draw(rows, own[:, j])
+                    numbers = self.model.marginals.values_at(z)
+                else:
+                    drawn = draw_rows(
+                        members[j % len(members)],
+                        self.model.marginals,
+                        rows,
+                        own[:, j],
+                        self.settings,
+                        self._dtype,
+                    )
+                    numbers, levels = drawn.x, drawn.levels
+                draws[j] = self._join(numbers, list(levels.unbind(1)))[:size]
+                progress.advance(size)
+            yield part, draws
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give copies of all weights, to go on from."""
+        parts = {"model": self.model.state_dict()}
+        parts |= {f"network{k}": trainer.module.state_dict() for k, trainer in enumerate(self._trainers)}
+        return {
+            f"{name}.{key}": v.detach().clone() for name, state in parts.items() for key, v in state.items()
+        }
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take such weights."""
+        modules = {"model": self.model} | {f"network{k}": t.module for k, t in enumerate(self._trainers)}
+        for name, module in modules.items():
+            module.load_state_dict(
+                {key.removeprefix(f"{name}."): v for key, v in weights.items() if key.startswith(f"{name}.")}
+            )
+
+
+def with_size(settings: ConditionalSettings, n_columns: int) -> ConditionalSettings:
+    """Leave out attention where columns are so many that it would take most of the time."""
+    if n_columns <= MOST_ATTENDED or settings.mlp_members == 0:
+        return settings
+    return dataclasses.replace(settings, attention_members=0)
+
+
+#: Columns up to which attention between them is affordable.
+MOST_ATTENDED = 128

@@ -1,0 +1,115 @@
+"""The parameters of DiffPuter, flat as scikit-learn wants them; None leaves a setting to the quality."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from .settings import DEFAULT_ENGINE
+from .tables.schema import Schema
+
+
+class Parameters(BaseEstimator):  # type: ignore[misc]
+    """Stores what it is given; :class:`diffputer.DiffPuter` says what each means."""
+
+    def __init__(
+        self,
+        *,
+        engine: str = DEFAULT_ENGINE,
+        quality: str = "auto",
+        estimate: str = "mean",
+        categorical_features: Sequence[Any] | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+        schema: Schema | Mapping[Any, str] | None = None,
+        max_levels: int = 200,
+        random_state: Any = None,
+        device: str = "auto",
+        precision: str = "auto",
+        time_budget: float | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+        em_rounds: int | None = None,
+        em_patience: int | None = None,
+        held_out: float | None = None,
+        network_per_round: str | None = None,
+        codes: str | None = None,
+        hidden_width: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        max_epochs: int | None = None,
+        max_steps: int | None = None,
+        patience: int | None = None,
+        weight_average: float | None = None,
+        noise_log_mean: float | None = None,
+        noise_log_deviation: float | None = None,
+        sigma_data: float | None = None,
+        n_draws: int | None = None,
+        em_draws: int | None = None,
+        sampling_steps: int | None = None,
+        resampling_rounds: int | None = None,
+        sigma_max: float | None = None,
+        sigma_min: float | None = None,
+        schedule_exponent: float | None = None,
+        churn: float | None = None,
+        mlp_members: int | None = None,
+        mlp_width: int | None = None,
+        mlp_depth: int | None = None,
+        attention_members: int | None = None,
+        attention_width: int | None = None,
+        attention_depth: int | None = None,
+        dropout: float | None = None,
+        copied_patterns: float | None = None,
+        weight_decay: float | None = None,
+        rate_decay_from: float | None = None,
+        noised_share: float | None = None,
+    ) -> None:
+        self.engine = engine
+        self.quality = quality
+        self.estimate = estimate
+        self.categorical_features = categorical_features
+        self.bounds = bounds
+        self.schema = schema
+        self.max_levels = max_levels
+        self.random_state = random_state
+        self.device = device
+        self.precision = precision
+        self.time_budget = time_budget
+        self.checkpoint = checkpoint
+        self.progress = progress
+        self.em_rounds = em_rounds
+        self.em_patience = em_patience
+        self.held_out = held_out
+        self.network_per_round = network_per_round
+        self.codes = codes
+        self.hidden_width = hidden_width
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_epochs = max_epochs
+        self.max_steps = max_steps
+        self.patience = patience
+        self.weight_average = weight_average
+        self.noise_log_mean = noise_log_mean
+        self.noise_log_deviation = noise_log_deviation
+        self.sigma_data = sigma_data
+        self.n_draws = n_draws
+        self.em_draws = em_draws
+        self.sampling_steps = sampling_steps
+        self.resampling_rounds = resampling_rounds
+        self.sigma_max = sigma_max
+        self.sigma_min = sigma_min
+        self.schedule_exponent = schedule_exponent
+        self.churn = churn
+        self.mlp_members = mlp_members
+        self.mlp_width = mlp_width
+        self.mlp_depth = mlp_depth
+        self.attention_members = attention_members
+        self.attention_width = attention_width
+        self.attention_depth = attention_depth
+        self.dropout = dropout
+        self.copied_patterns = copied_patterns
+        self.weight_decay = weight_decay
+        self.rate_decay_from = rate_decay_from
+        self.noised_share = noised_share

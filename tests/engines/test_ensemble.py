@@ -1,0 +1,210 @@
+"""The conditional engine whatever the table's size: same bits, no worse than means, networks combined."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffputer import DiffPuter
+from diffputer.diffusion.ensemble import Ensemble
+from diffputer.em import EMResult, draw, fit_em, impute
+from diffputer.engines import conditional
+from diffputer.engines.conditional import ConditionalEngine
+from diffputer.settings import ConditionalSettings
+
+TINY = ConditionalSettings(
+    mlp_members=2, mlp_width=32, mlp_depth=1, attention_members=1, attention_width=32, attention_depth=1,
+    batch_size=64, max_steps=40, learning_rate=3e-3, weight_average=0.9, sampling_steps=5,
+)  # fmt: skip
+MLP = dataclasses.replace(TINY, attention_members=0)
+ATTENTION = dataclasses.replace(TINY, mlp_members=0, attention_members=2)
+N_LEVELS = np.array([0, 3, 0, 2, 0])
+each_ensemble = pytest.mark.parametrize(
+    "settings", [MLP, ATTENTION, TINY], ids=["MLPs", "attention", "both sorts"]
+)
+
+
+def mixed(n: int = 700, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three numbers and two categories of one cause, with holes, and a row with everything missing."""
+    rng = np.random.default_rng(seed)
+    cause = rng.normal(size=n)
+    x = np.stack([
+        cause, np.digitize(cause, [-0.5, 0.5]), 0.7 * cause + 0.7 * rng.normal(size=n), cause > 0,
+        -cause + 0.3 * rng.normal(size=n),
+    ], axis=1).astype(np.float32)  # fmt: skip
+    missing = rng.random(x.shape) < 0.3
+    missing[5] = True
+    return np.where(missing, np.float32(0), x), missing
+
+
+def fit(settings: ConditionalSettings, n: int = 700) -> EMResult:
+    x, missing = mixed(n)
+    return fit_em(ConditionalEngine(N_LEVELS, settings), x, missing, np.arange(5), seed=0)
+
+
+def draws(x: np.ndarray, missing: np.ndarray, fitted: EMResult, n_draws: int = 3) -> np.ndarray:
+    """All rows, n_draws times each."""
+    result = np.stack([x] * n_draws)
+    for rows, drawn in draw(x, missing, fitted, n_draws, seed=0):
+        result[:, rows] = drawn
+    return result
+
+
+class TestBits:
+    """The same row gets the same bits whatever stands around it."""
+
+    @pytest.fixture(
+        scope="class",
+        params=[(MLP, 0.0), (ATTENTION, 0.0), (TINY, 0.0), (MLP, 0.5), (MLP, 1.0)],
+        ids=["MLPs", "attention", "both sorts", "MLPs and copula", "copula"],
+    )
+    def fitted(self, request: pytest.FixtureRequest) -> EMResult:
+        settings, share = request.param
+        result = fit(settings)
+        result.engine.model.linear_share.fill_(share)  # type: ignore[operator, union-attr]
+        return result
+
+    @pytest.mark.parametrize("block", [64, 100, 512])
+    def test_any_size_of_blocks(self, fitted: EMResult, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        x, missing = mixed()
+        means, drawn = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
+        monkeypatch.setattr(conditional, "BLOCK", {"cpu": block})
+        assert np.array_equal(impute(x, missing, fitted, seed=0), means)
+        assert np.array_equal(draws(x, missing, fitted), drawn)
+
+    def test_any_order_of_rows(self, fitted: EMResult) -> None:
+        x, missing = mixed()
+        order = np.random.default_rng(1).permutation(len(x))
+        for estimate in ("mean", "median"):
+            means = impute(x, missing, fitted, seed=0, estimate=estimate)
+            found = impute(x[order], missing[order], fitted, seed=0, estimate=estimate)
+            assert np.array_equal(found, means[order])
+        # Equal rows are told apart by their place; these have none.
+        apart = np.flatnonzero(~missing.all(axis=1) & ~missing[:, [0, 2, 4]].all(axis=1))
+        order = np.random.default_rng(1).permutation(apart)
+        drawn = draws(x[apart], missing[apart], fitted)
+        place = {row: k for k, row in enumerate(apart)}
+        found = draws(x[order], missing[order], fitted)
+        assert np.array_equal(found, drawn[:, [place[row] for row in order]])
+
+    @pytest.mark.parametrize("part", [slice(3, 4), slice(100, 163), slice(50, 400)])
+    def test_any_subset_of_rows(self, fitted: EMResult, part: slice) -> None:
+        x, missing = mixed()
+        means, drawn = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
+        assert np.array_equal(impute(x[part], missing[part], fitted, seed=0), means[part])
+        apart = ~missing[part][:, [0, 2, 4]].all(axis=1)
+        assert np.array_equal(draws(x[part], missing[part], fitted)[:, apart], drawn[:, part][:, apart])
+
+    def test_fewer_draws_are_the_first_of_more(self, fitted: EMResult) -> None:
+        x, missing = mixed()
+        assert np.array_equal(draws(x, missing, fitted, 2), draws(x, missing, fitted, 5)[:2])
+
+
+@each_ensemble
+def test_every_sort_of_ensemble_beats_column_means(settings: ConditionalSettings) -> None:
+    fitted = fit(dataclasses.replace(settings, max_steps=150))
+    line = fitted.trace[0]
+    assert line.held_out_error < 0.8 * line.baseline_error
+    engine = fitted.engine
+    assert isinstance(engine, ConditionalEngine)
+    shares = engine.model.shares
+    assert float(shares.sum()) == pytest.approx(1.0)
+    assert (shares >= 0).all()
+    assert len(shares) == (2 if settings is TINY else 1)
+    assert 0 <= float(engine.model.trust) <= 1
+
+
+def test_two_sorts_of_network_are_no_worse_than_the_better_one() -> None:
+    # How much each counts is chosen on held-out cells, and none at all is one of the choices.
+    fitted = fit(dataclasses.replace(TINY, max_steps=150))
+    both = fitted.trace[0].held_out_loss
+    for alone in (dataclasses.replace(TINY, attention_members=0), dataclasses.replace(TINY, mlp_members=0)):
+        assert both <= fit(dataclasses.replace(alone, max_steps=150)).trace[0].held_out_loss + 0.05
+
+
+def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() -> None:
+    fitted = fit(MLP, n=60)
+    model = fitted.engine.model
+    assert isinstance(model, Ensemble)
+    assert 0 < float(model.linear_share) <= 1
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        model.linear_share.fill_(share)
+        assert sum(model.is_linear(j) for j in range(20)) == 20 * share
+    assert model.copula is not None
+    model.linear_share.fill_(0.0)
+    x, missing = mixed(60)
+    before = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
+    model.copula.covariance.fill_(0.5)
+    after = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_second_round_runs_and_the_better_one_is_kept() -> None:
+    fitted = fit(dataclasses.replace(MLP, em_rounds=2, max_steps=100))
+    losses = [line.held_out_loss for line in fitted.trace]
+    assert len(losses) == 2
+    assert np.isfinite(losses).all()
+    assert fitted.best_round == 1 + int(np.argmin(losses))
+    once = fit(dataclasses.replace(MLP, em_rounds=1, max_steps=100))
+    assert once.trace[0].held_out_loss == losses[0]
+    x, missing = mixed()
+    same = np.array_equal(impute(x, missing, once, seed=0), impute(x, missing, fitted, seed=0))
+    assert same == (fitted.best_round == 1)
+
+
+def test_attention_is_left_out_where_columns_are_many() -> None:
+    many = np.zeros(conditional.MOST_ATTENDED + 1, dtype=np.int64)
+    assert ConditionalEngine(many, TINY).settings.attention_members == 0
+    assert ConditionalEngine(many[1:], TINY).settings.attention_members == 1
+    # It stays where there is nothing else.
+    assert ConditionalEngine(many, ATTENTION).settings.attention_members == 2
+
+
+def test_another_precision_gives_nearly_the_same() -> None:
+    # bfloat16 has eight bits: a tenth of a standard deviation (root mean square).
+    fitted = fit(TINY)
+    x, missing = mixed()
+    rough = dataclasses.replace(fitted, engine=fitted.engine.use("cpu", torch.bfloat16))
+    a, b = (impute(x, missing, result, seed=0)[:, [0, 2, 4]] for result in (fitted, rough))
+    assert np.sqrt(np.mean((a - b) ** 2)) < 0.1
+    assert np.isfinite(draws(x, missing, rough)).all()
+
+
+SMALL: dict[str, Any] = {
+    "mlp_width": 64, "mlp_depth": 1, "batch_size": 64, "learning_rate": 2e-3, "weight_average": 0.99,
+    "device": "cpu", "progress": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["two factors", "noise"])
+@pytest.mark.parametrize(
+    ("shape", "rate", "tables", "steps"),
+    [((100, 5), 0.3, 3, 200), ((12, 2), 0.25, 40, 40), ((40, 200), 0.3, 1, 200), ((400, 6), 0.99, 3, 200)],
+    ids=["small", "tiny", "wide", "nearly empty"],
+)
+def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
+    shape: tuple[int, int], rate: float, tables: int, steps: int, kind: str
+) -> None:
+    # Tolerance: 1.1 times the error of column means (root mean square over all hidden cells of the tables; a
+    # table of twelve rows has few, and there are many of them).
+    mine = means = 0.0
+    for seed in range(tables):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=shape)
+        if kind == "two factors":
+            x = rng.normal(size=(shape[0], 2)) @ rng.normal(size=(2, shape[1])) + 0.5 * x
+        hidden = rng.random(shape) < rate
+        hidden[rng.integers(shape[0], size=shape[1]), np.arange(shape[1])] = False  # a value in every column
+        holes = np.where(hidden, np.nan, x)
+        completed = DiffPuter(random_state=seed, max_steps=steps, **SMALL).fit_transform(holes)
+        assert np.isfinite(completed).all()
+        scaled = x.std(axis=0)
+        mine += float((((completed - x) / scaled)[hidden] ** 2).sum())
+        means += float((((np.nanmean(holes, axis=0) - x) / scaled)[hidden] ** 2).sum())
+    assert np.sqrt(mine / means) < 1.1
+    if kind == "two factors" and rate == 0.3:
+        assert np.sqrt(mine / means) < 0.9

@@ -1,0 +1,53 @@
+"""Values that occur often are filled in exactly, not with the rounding of float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diffputer import DiffPuter
+from diffputer.tables.decoding import find_frequent, snap
+
+from ..conftest import TINY
+
+values = st.lists(st.sampled_from([-1e6, -0.1, 0.0, 0.1, 0.3, 12.345, 1e6]), min_size=1, max_size=60)
+
+
+@given(values)
+def test_frequent_values_are_those_that_occur_at_least_three_times(given_values: list[float]) -> None:
+    found = find_frequent(np.array(given_values))
+    expected = sorted({value for value in given_values if given_values.count(value) >= 3})
+    assert found.tolist() == expected
+
+
+@given(values, st.floats(-2e6, 2e6))
+def test_only_what_lies_next_to_a_frequent_value_is_moved(given_values: list[float], other: float) -> None:
+    frequent = find_frequent(np.array(given_values))
+    deviation = np.array([2.0])
+    assert np.array_equal(snap(frequent, frequent, deviation), frequent)
+    assert np.array_equal(snap(frequent + 1e-6, frequent, deviation), frequent)
+    moved = snap(np.array([other]), frequent, deviation)[0]
+    assert abs(moved - other) <= 4e-6
+    if moved != other:
+        assert moved in frequent
+
+
+def test_nothing_is_moved_where_nothing_is_frequent() -> None:
+    x = np.linspace(0, 1, 9)
+    for frequent in (None, np.empty(0)):
+        assert np.array_equal(snap(x, frequent, np.array([1.0])), x)
+
+
+def test_zeros_of_a_column_full_of_zeros_are_filled_in_as_zeros() -> None:
+    rng = np.random.default_rng(0)
+    rain = np.where(rng.random(200) < 0.8, 0.0, rng.gamma(2.0, 3.7, 200))
+    frame = pd.DataFrame({"rain": rain, "other": rng.normal(size=200)})
+    frame.loc[::5, "rain"] = np.nan
+    holes = frame["rain"].isna()
+    fitted = DiffPuter(random_state=0, estimate="median", **TINY).fit(frame)
+    assert (fitted.transform(frame)["rain"][holes] == 0.0).mean() > 0.5
+    drawn = np.concatenate([table["rain"][holes] for table in fitted.sample(frame, 4)])
+    assert 0.5 < (drawn == 0.0).mean() < 1.0
+    assert not ((drawn != 0.0) & (np.abs(drawn) < 1e-4)).any()

@@ -1,0 +1,139 @@
+"""Mistakes on the command line: a sentence and a code, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from diffputer import DiffPuter
+from diffputer.cli import app
+
+from .cli_tools import PROGRAM, TINY_OPTIONS, run
+
+MISTAKES = {
+    "no such file": (["nowhere.csv"], "there is no"),
+    "a folder": (["."], "is a folder"),
+    "unknown suffix": (["table.xls"], "must end in one of"),
+    "unknown format": (["plain.csv", "--format", "xls"], "A format must be one of"),
+    "no folder for the output": (["plain.csv", "-o", "no/out.csv"], "folder must exist"),
+    "no folder for the model": (["plain.csv", "--save-model", "no/m"], "folder must exist"),
+    "model on standard output": (["plain.csv", "--save-model", "-"], "--save-model needs a file of its own"),
+    "model over the input": (["plain.csv", "--save-model", "./plain.csv"], "needs a file of its own"),
+    "checkpoint over the model": (
+        ["plain.csv", "--save-model", "m", "--checkpoint", "m"],
+        "--checkpoint needs",
+    ),
+    "both models": (["plain.csv", "--model", "m", "--save-model", "n"], "leave out --save-model"),
+    "a fit with a model": (
+        ["plain.csv", "--model", "m", "--seed", "1", "--kind", "x=text"],
+        "--seed, --kind",
+    ),
+    "no such model": (["plain.csv", "--model", "m"], "'m' is not there"),
+    "not a model": (["plain.csv", "--model", "plain.csv"], "cannot be read as a diffputer model"),
+    "unknown setting": (["plain.csv", "--set", "depth=3"], "'churn', 'mlp_members'"),
+    "half a setting": (["plain.csv", "--set", "max_steps"], "NAME=VALUE"),
+    "not a number": (["plain.csv", "--set", "max_steps=many"], "max_steps must be a whole number"),
+    "setting of the other engine": (["plain.csv", "--set", "n_draws=3"], "n_draws is not of engine="),
+    "unknown estimate": (["plain.csv", "--estimate", "mode"], "estimate must be one of"),
+    "unknown engine": (["plain.csv", "--engine", "steam"], "engine must be one of"),
+    "unknown quality": (["plain.csv", "--quality", "ultra"], "must be one of 'auto', 'fast'"),
+    "no time": (["plain.csv", "--time-budget", "0"], "time_budget must lie in"),
+    "no such device": (["plain.csv", "--device", "abacus"], "device must be"),
+    "no such column": (["plain.csv", "--categorical", "z"], "'z' is not there"),
+    "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: x, y, c"),
+    "half of the bounds": (["plain.csv", "--bounds", "x:0"], "COL:LOW:HIGH"),
+    "bounds the wrong way round": (["plain.csv", "--bounds", "x:1:0"], "must not exceed"),
+    "unknown kind": (["plain.csv", "--kind", "x=number"], "A kind must be one of"),
+    "kind without a column": (["plain.csv", "--kind", "text"], "COL=KIND"),
+    "odd decimal mark": (["plain.csv", "--decimal", "x"], "decimal mark"),
+    "odd delimiter": (["plain.csv", "--delimiter", ";;"], "delimiter must be one character"),
+    "odd encoding": (["plain.csv", "--encoding", "utf-9"], "encoding"),
+    "ragged rows": (["ragged.csv"], "ragged.csv"),
+    "empty file": (["empty.csv"], "is empty"),
+    "no cells": (["holes.csv"], "must have observed cells"),
+    "broken parquet": (["broken.parquet"], "Parquet"),
+    "no draws": (["plain.csv", "--draws", "0"], "--draws"),
+    "unknown option": (["plain.csv", "--speed", "9"], "--speed"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_give_a_sentence_and_leave_nothing(mistake, plain, tmp_path, monkeypatch):
+    args, fragment = MISTAKES[mistake]
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "table.xls": "x",
+        "empty.csv": "",
+        "holes.csv": "a,b\n,\n,\n",
+        "ragged.csv": "a,b\n1\n",
+    }.items():
+        Path(name).write_text(content)
+    Path("broken.parquet").write_bytes(b"PAR1 and no more")
+    before = sorted(os.listdir())
+    monkeypatch.setattr("diffputer.imputer.fit_em", lambda *_, **__: pytest.fail("found only after the fit"))
+    result = run("impute", *args, code=2, tiny="--set" not in args)
+    assert fragment in " ".join(result.stderr.split())
+    assert result.stdout == ""
+    if mistake not in ("no draws", "unknown option"):  # typer draws a box around these
+        assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert sorted(os.listdir()) == before
+
+
+def test_surprises_give_a_line_and_a_hint(plain, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("the sky fell")
+
+    monkeypatch.setattr("diffputer.imputer.fit_em", fail)
+    words = run("impute", plain, code=1).stderr
+    assert (
+        words.splitlines()[-1]
+        == "error: unexpected RuntimeError: the sky fell (--debug shows where it happened)"
+    )
+    result = CliRunner().invoke(app, ["impute", str(plain), "--debug"])
+    assert result.exit_code == 1
+    assert "Traceback" in result.stderr
+    assert result.stderr.endswith("error: unexpected RuntimeError: the sky fell\n")
+
+
+def test_what_was_written_is_told(plain, tmp_path, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DiffPuter, "save", fail)
+    words = run("impute", plain, "--save-model", tmp_path / "m", code=130).stderr
+    assert words.splitlines()[-1].endswith("plain.imputed.csv was written")
+
+
+def test_ctrl_c_leaves_nothing_behind(plain, tmp_path):
+    # A shell may have started the tests with SIGINT ignored, which children inherit.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-c", code + "from diffputer.cli import main; main()", "impute", str(plain)]
+    for setting in ("max_steps=100000000", "max_epochs=1000000000", "patience=100000000"):
+        command += ["--set", setting]
+    before = sorted(os.listdir(tmp_path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert "cells missing" in process.stderr.readline()  # the fit comes next
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert (out, err.splitlines()[-1]) == ("", "interrupted: nothing was written")
+    assert "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_reader_that_left_is_no_error(plain):
+    command = [*PROGRAM, "impute", str(plain), "-o", "-", "--quiet", *TINY_OPTIONS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        words = process.stderr.read()
+    assert process.returncode == 1
+    assert words == ""
