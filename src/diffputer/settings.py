@@ -308,7 +308,11 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
     128
     """
     check_choice("engine", engine, ENGINES)
-    check_choice(f"quality of engine={engine!r}", quality, QUALITIES[engine])
+    if quality not in QUALITIES[engine]:
+        raise SettingError(
+            f"quality must be one of {', '.join(map(repr, QUALITIES[engine]))} with engine={engine!r}, "
+            f"however: quality={quality!r}."
+        )
     own = {name: value for name, value in given.items() if value is not None}
     if foreign := sorted(set(own) - set(_NAMES[engine])):
         other = next(name for name in ENGINES if name != engine)
