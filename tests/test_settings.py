@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffputer import DiffPuter, SettingError
-from diffputer.runtime.devices import Deadline, check_memory, free_memory, resolve_device, resolve_precision
+from diffputer.runtime.devices import (
+    Deadline,
+    check_memory,
+    few_threads,
+    free_memory,
+    resolve_device,
+    resolve_precision,
+)
 from diffputer.settings import (
     CONDITIONAL,
     ENGINES,
@@ -128,3 +135,16 @@ def test_a_deadline_counts_down_and_shares() -> None:
     assert Deadline().passed == 0
     assert 0 <= deadline.passed < 0.01
     assert Deadline.after(0.0).passed >= 0
+
+
+def test_small_steps_run_on_one_thread_and_give_the_others_back() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with few_threads(1000, torch.device("cpu")):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+        with few_threads(10**12, torch.device("cpu")):
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -155,7 +155,7 @@ class ConditionalSettings:
     """Rows a training step, for each member."""
     max_steps: int = 8_000
     """Training steps at most."""
-    max_epochs: int = 250
+    max_epochs: int = 220
     """Passes over the table at most, but 2,000 steps are always allowed."""
     patience: int = 1_500
     """Steps without a better held-out loss before it stops; at most a quarter of those allowed, or 300."""

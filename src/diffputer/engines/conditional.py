@@ -23,7 +23,7 @@ from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blan
 from ..diffusion.training import MStep, Trainer, TrainingPlan
 from ..em import EMRound
 from ..held_out import HeldOut
-from ..runtime.devices import Deadline
+from ..runtime.devices import Deadline, few_threads
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
@@ -147,14 +147,15 @@ class ConditionalEngine:
                 f"EM round {k}/{self.settings.em_rounds}  M-step {number + 1}/{len(self._trainers)}",
                 trainer.plan.max_steps,
             )
-            steps.append(
-                trainer.fit(
-                    seed=derive_seed(seed, "network", number),
-                    fresh=k == 1,
-                    deadline=ends.share(1 / (len(self._trainers) - number)),
-                    progress=progress,
+            with few_threads(self._multiplications(trainer), self._device):
+                steps.append(
+                    trainer.fit(
+                        seed=derive_seed(seed, "network", number),
+                        fresh=k == 1,
+                        deadline=ends.share(1 / (len(self._trainers) - number)),
+                        progress=progress,
+                    )
                 )
-            )
         held_out_loss = float("nan")
         if self._validation is not None:
             self._fit_copula(self._m)
@@ -166,6 +167,14 @@ class ConditionalEngine:
             held_out_loss=held_out_loss,
             seconds=time.perf_counter() - started,
         )
+
+    def _multiplications(self, trainer: Trainer) -> int:
+        """Say how large a training step is: rows, blank and noised, times weights (and columns)."""
+        weights = sum(parameter[0].numel() for parameter in trainer.module.parameters())
+        attends = getattr(trainer.module, "backbone", "") == "attention"
+        members = len(next(trainer.module.parameters()))
+        rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
+        return int(rows * weights * (len(self.n_levels) if attends else 1))
 
     def _fit_copula(self, missing: NDArray[np.bool_]) -> None:
         if self.model.copula is not None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from ..errors import SettingError
 
+#: Multiplications of a training step below which a second thread is not worth it.
+SMALL_STEP = 200_000_000
 #: Share of the free memory of a device that one block of work may take.
 MEMORY_SHARE = 0.4
 
@@ -55,6 +59,24 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
     if precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return torch.bfloat16 if precision == "bfloat16" else torch.float32
+
+
+@contextmanager
+def few_threads(multiplications: int, device: torch.device) -> Iterator[None]:
+    """Run steps of so many multiplications on one thread of a CPU if they are small.
+
+    A second thread gains a tenth on small steps, and costs a factor of ten where another program wants
+    its core: threads wait for each other actively (measured: docs/dev/log.md).
+    """
+    before = torch.get_num_threads()
+    alone = device.type == "cpu" and multiplications < SMALL_STEP
+    if alone:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if alone:
+            torch.set_num_threads(before)
 
 
 def free_memory(device: torch.device) -> int:
