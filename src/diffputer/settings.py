@@ -176,7 +176,8 @@ class ConditionalSettings:
         _check(self)
         if self.mlp_members + self.attention_members == 0:
             raise SettingError(
-                "An ensemble must have a member, however: mlp_members=0 and attention_members=0."
+                "An ensemble must have a member, however: mlp_members=0 and attention_members=0. "
+                "Set one of them to 1 or more."
             )
         if self.attention_width % 32:
             raise SettingError(

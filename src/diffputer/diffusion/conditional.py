@@ -95,7 +95,7 @@ def describe(x: Tensor, z: Tensor, known: Tensor, levels: Tensor) -> Rows:
         noisy=torch.zeros_like(x),
         is_noisy=torch.zeros_like(known),
         levels=levels,
-        label=torch.zeros_like(x[:, 0]) if x.shape[1] else torch.zeros(len(levels), device=levels.device),
+        label=torch.zeros(len(levels), device=levels.device),
         blank=torch.ones(len(levels), dtype=torch.bool, device=levels.device),
     )
 

@@ -6,8 +6,8 @@ are found by EM over rows with holes, shrunk towards independence where rows are
     E-step  the expectation of every row's unknown part and its covariance given the known part
     M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = d / (d + pairs)
 
-with pairs the rows that show a pair of columns. Small tables are imputed better by it than by any network;
-held-out cells say how much it counts.
+with pairs the rows that show a pair of columns. Small tables were imputed better by it than by the networks
+(docs/dev/conditional.md); held-out cells say how much it counts.
 """
 
 from __future__ import annotations

@@ -130,6 +130,10 @@ class Trainer:
             self._step()
         return graph
 
+    def forget_graph(self) -> None:
+        """Capture the step anew at the next fit: what the objective does has changed."""
+        self._graph = None
+
     def _reset(self, seed: int, fresh: bool) -> None:
         if fresh:
             self._network.reset(torch_generator(derive_seed(seed, "weights")))

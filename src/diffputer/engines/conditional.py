@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from ..runtime.devices import Deadline, few_threads
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
-
-logger = logging.getLogger("diffputer")
 
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
 #: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
@@ -135,11 +132,13 @@ class ConditionalEngine:
         if k > 1:
             filled = self._x.copy()
             rows = np.flatnonzero(self._m.any(axis=1))
-            x_obs = np.where(self._m, np.float32(0), self._x)[rows]
-            for part, drawn in self.draw(x_obs, self._m[rows], 1, seed, progress):
-                filled[rows[part]] = drawn[0]
-            for objective in self._objectives:
-                objective.use_filled(np.where(self._m, filled, self._x))
+            holes = self._m[rows]
+            x_obs = np.where(holes, np.float32(0), self._x[rows])
+            for part, drawn in self.draw(x_obs, holes, 1, seed, progress):
+                filled[rows[part]] = np.where(holes[part], drawn[0], x_obs[part])
+            for objective, trainer in zip(self._objectives, self._trainers, strict=True):
+                objective.use_filled(filled)
+                trainer.forget_graph()  # a captured step does not know of the filled table
         steps: list[MStep] = []
         ends = deadline.share(MSTEP_SHARE)
         for number, trainer in enumerate(self._trainers):
