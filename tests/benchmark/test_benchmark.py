@@ -5,6 +5,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,10 @@ import pytest
 from diffputer.benchmark.__main__ import find_published, main
 from diffputer.benchmark.datasets import load_dataset, split_rows
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
-from diffputer.benchmark.results import FIELDS, append_rows, read_rows
-from diffputer.benchmark.runner import find_git_hash, is_done, run_task
+from diffputer.benchmark.parts import make_parts
+from diffputer.benchmark.provenance import find_git_hash
+from diffputer.benchmark.results import FIELDS, add_columns, append_rows, read_rows
+from diffputer.benchmark.runner import is_done, run_task
 from diffputer.benchmark.task import Task, code_table
 from diffputer.errors import InputError, SettingError
 
@@ -180,7 +183,18 @@ def tiny(request):
 
 @pytest.fixture(scope="module")
 def results(toy, tiny):
-    return run_task(Task("toy"), toy, tiny, seed=5, curve=True, curve_rows=20, alone=True, label="try")
+    return run_task(
+        Task("toy"),
+        toy,
+        tiny,
+        seed=5,
+        curve=True,
+        curve_rows=20,
+        draws_scored=19,
+        draw_rows=15,
+        alone=True,
+        label="try",
+    )
 
 
 def test_rows_have_every_field(results, toy, tiny):
@@ -188,10 +202,17 @@ def test_rows_have_every_field(results, toy, tiny):
     final = [row for row in results if row["em_round"] is None]
     assert [row["setting"] for row in final] == ["in_sample", "out_of_sample"]
     paper = "engine" in tiny
-    optional = {"em_round", "error", "git_hash"} | (set() if paper else {"draws"})
+    median = {"mae_median", "rmse_median"}
+    optional = {"em_round", "error", "git_hash"} | (median if paper else {"draws"})
     for row in final:
         assert all(row[name] is not None for name in FIELDS if name not in optional)
         assert row["error"] is None
+        assert (row["draws_scored"], row["rows_drawn"]) == (19, 15)
+        assert 0 <= row["coverage"] <= 1
+        assert 0 < row["crps"] < 10
+        assert len(json.loads(row["pit"])) == 10
+        assert (row["mae_median"] is None) == paper
+        assert row["mae_median"] != row["mae"]
         assert 0 < row["mae"] <= row["rmse"]
         assert 0 <= row["accuracy"] <= 1
         assert json.loads(row["columns"]).keys() == set(toy.frame)
@@ -217,10 +238,6 @@ def test_curve_has_a_row_for_each_round_and_changes_nothing(results, toy, tiny):
 
 def test_rows_that_are_not_scored_do_not_count(toy):
     task = Task("toy")
-    from dataclasses import replace
-
-    from diffputer.benchmark.runner import make_parts
-
     _, test = make_parts(task, replace(toy, not_scored=toy.test_rows[:1]))
     _, mask = task.masks(toy)
     assert not test.scored[0].any()
@@ -265,11 +282,38 @@ def test_file_with_other_columns_is_refused(tmp_path):
     assert path.read_text() == "a,b\n1,2\n"
 
 
+def test_file_of_an_earlier_version_gets_the_new_columns_empty(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text('task,mae,settings\na/mcar/0.3/0,0.25,"{""x"": 1}"\n')
+    add_columns(path)
+    append_rows(path, [dict.fromkeys(FIELDS, 1)])
+    old, new = read_rows(path)
+    assert (old["mae"], old["settings"], old["crps"]) == ("0.25", '{"x": 1}', "")
+    assert new["crps"] == "1"
+    path.write_text("task,other\n1,2\n")
+    with pytest.raises(InputError, match="other"):
+        add_columns(path)
+    assert path.read_text() == "task,other\n1,2\n"
+
+
+def test_only_what_was_asked_for_is_scored(toy):
+    row = run_task(Task("toy"), toy, {**TINY, "estimate": "median"}, seed=5)[-1]
+    assert row["mae"] > 0
+    names = ("mae_median", "rmse_median", "coverage", "crps", "pit", "draws_scored", "rows_drawn")
+    assert all(row[name] is None for name in names)
+    median = run_task(Task("toy"), toy, TINY, seed=5)[-1]["mae_median"]
+    assert median == row["mae"]
+    with pytest.raises(SettingError, match="19, 39, 59"):
+        run_task(Task("toy"), toy, TINY, draws_scored=20)
+
+
 def test_what_is_done_is_found_by_task_settings_and_seed(results, tiny, tmp_path):
     path = tmp_path / "results.csv"
     append_rows(path, results)
     rows, task = read_rows(path), Task("toy")
     assert is_done(rows, task, tiny, 5, curve=True)
+    assert is_done(rows, task, tiny, 5, draws_scored=19)
+    assert not is_done(rows, task, tiny, 5, draws_scored=39)
     assert not is_done(rows, task, tiny, 6)
     assert not is_done(rows, task, {**tiny, "max_steps": 3}, 5)
     assert not is_done(rows, task, TINY if "engine" in tiny else TINY_PAPER, 5)
@@ -295,6 +339,11 @@ def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):
     assert len(read_rows(path)) == 2
     assert main([*arguments, "--force"]) == 0
     assert len(read_rows(path)) == 4
+    assert main([*arguments, "--draws-scored", "19", "--draw-rows", "10"]) == 0
+    assert capsys.readouterr().out.count("coverage") == 2
+    with pytest.raises(SystemExit):
+        main([*arguments, "--draws-scored", "10"])
+    assert "19, 39, 59" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([*arguments, "--set", "n_drawz=3"])
     assert "n_drawz" in capsys.readouterr().err

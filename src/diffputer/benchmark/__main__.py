@@ -16,6 +16,7 @@ from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
+from .metrics import end_rank
 from .results import Row, append_rows, read_rows
 from .runner import is_done, run_task
 from .task import TASK_MECHANISMS, Task
@@ -47,13 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name in options.datasets
             for seed in options.seeds
         ]
+        if options.draws_scored:
+            end_rank(options.draws_scored)
         datasets = {name: load_dataset(name, options.data) for name in options.datasets}
     except DiffputerError as error:
         parser.error(str(error))
     failed = False
     for task in tasks:
         seed = task.mask_seed
-        if not options.force and is_done(read_rows(options.out), task, parameters, seed, curve=options.curve):
+        asked = {"curve": options.curve, "draws_scored": options.draws_scored}
+        if not options.force and is_done(read_rows(options.out), task, parameters, seed, **asked):
             _say(f"{task.id}  already in {options.out}")
             continue
         rows = run_task(
@@ -61,8 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             datasets[task.dataset],
             parameters,
             seed=seed,
-            curve=options.curve,
             curve_rows=options.curve_rows,
+            draw_rows=options.draw_rows,
+            **asked,
             alone=options.alone,
             label=options.label,
         )
@@ -85,6 +90,10 @@ def describe_row(row: Row) -> str:
         if row[metric] is not None:
             beside = "" if row["em_round"] or row["rate"] != PUBLISHED_RATE else _show_published(row, metric)
             words.append(f"{title} {100 * row[metric]:.2f}{beside}")
+    if row["mae_median"] is not None:
+        words.append(f"median {100 * row['mae_median']:.2f}/{100 * row['rmse_median']:.2f}")
+    if row["coverage"] is not None:
+        words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
     if row["fit_seconds"] is not None:
         rounds = f"{row['em_rounds']} rounds, best {row['best_round']}"
         words.append(f"fit {row['fit_seconds']:.1f} s ({rounds})")
@@ -137,6 +146,11 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--curve", action="store_true", help="also score every EM round")
     parser.add_argument("--curve-rows", type=int, default=2000, help="rows that the curve is scored on")
+    parser.add_argument(
+        "--draws-scored", type=int, default=0, metavar="N",
+        help="score coverage and CRPS of N draws: 19, 39, 59, ... (default: none)",
+    )  # fmt: skip
+    parser.add_argument("--draw-rows", type=int, default=2000, help="rows that are drawn for these scores")
     parser.add_argument("--alone", action="store_true", help="this run has the machine to itself")
     parser.add_argument("--label", default="", help="a remark for the rows")
     parser.add_argument("--force", action="store_true", help="run again what the file already holds")

@@ -17,8 +17,9 @@ Row = dict[str, Any]
 #: The columns of a result, in order.
 FIELDS = (
     "task", "dataset", "mechanism", "rate", "mask_seed", "setting", "method", "label", "seed",
-    "settings_hash", "em_round", "mae", "rmse", "accuracy", "fit_seconds", "transform_seconds",
-    "m_seconds", "e_seconds", "em_rounds", "best_round", "rows", "draws", "device", "threads",
+    "settings_hash", "em_round", "mae", "rmse", "accuracy", "mae_median", "rmse_median",
+    "coverage", "crps", "pit", "draws_scored", "rows_drawn", "fit_seconds", "transform_seconds",
+    "draw_seconds", "m_seconds", "e_seconds", "em_rounds", "best_round", "rows", "draws", "device", "threads",
     "peak_memory_gb", "alone", "git_hash", "data_fingerprint", "protocol_version", "error",
     "versions", "settings", "columns",
 )  # fmt: skip
@@ -46,7 +47,8 @@ def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]])
     if header != list(FIELDS):
         raise InputError(
             f"Results must go to a file with the columns of this version, however: {target} has other ones. "
-            "Write to a new file."
+            "Write to a new file, or add the columns that are new with "
+            "diffputer.benchmark.results.add_columns(path)."
         )
     text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
     _append(target, text.encode())
@@ -58,6 +60,30 @@ def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
         return []
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def add_columns(path: str | os.PathLike[str]) -> None:
+    """Give a file of an earlier version the columns it lacks, empty; nobody else may be writing.
+
+    Parameters
+    ----------
+    path : path
+        Of a CSV file whose columns are among `FIELDS`.
+    """
+    target = Path(path)
+    with target.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        header, rows = reader.fieldnames or [], list(reader)
+    if not header or not set(header) <= set(FIELDS):
+        foreign = sorted(set(header) - set(FIELDS))
+        raise InputError(f"A file of results must have columns of FIELDS only, however: it has {foreign}.")
+    lines = [_format_line(list(FIELDS))]
+    lines += [_format_line([row.get(name) for name in FIELDS]) for row in rows]
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
+        os.fchmod(handle, target.stat().st_mode)
+        file.writelines(lines)
+    os.replace(temporary, target)
 
 
 def _create(target: Path) -> None:

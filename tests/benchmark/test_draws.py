@@ -1,0 +1,52 @@
+"""Scores of draws have known answers: exact samplers, closed forms, counts by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from diffputer.benchmark.metrics import coverage, crps, end_rank, rank_histogram
+from diffputer.errors import SettingError
+
+
+@pytest.mark.parametrize("n_draws", [19, 39, 59])
+def test_exact_draws_cover_what_they_say(n_draws):
+    rng = np.random.default_rng(0)
+    truth, draws = rng.standard_normal(40_000), rng.standard_normal((n_draws, 40_000))
+    assert coverage(truth, draws) == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 40_000))
+    assert coverage(truth, 0.5 * draws) < 0.75
+    assert coverage(truth, 2.0 * draws) > 0.98
+
+
+@pytest.mark.parametrize("n_draws", [0, 1, 10, 18, 20, 40])
+def test_other_numbers_of_draws_are_refused(n_draws):
+    with pytest.raises(SettingError, match="19, 39, 59"):
+        end_rank(n_draws)
+
+
+def test_crps_is_that_of_the_distribution_whatever_the_number_of_draws():
+    # Of a standard normal at y: y (2 Phi(y) - 1) + 2 phi(y) - 1 / sqrt(pi).
+    truth = np.full(200_000, 0.7)
+    expected = 0.7 * (2 * stats.norm.cdf(0.7) - 1) + 2 * stats.norm.pdf(0.7) - 1 / np.sqrt(np.pi)
+    for n_draws in (2, 19):
+        draws = np.random.default_rng(n_draws).standard_normal((n_draws, len(truth)))
+        assert crps(truth, draws) == pytest.approx(expected, abs=0.006)
+
+
+def test_crps_by_hand():
+    draws = np.array([[0.0, 5.0], [2.0, 5.0], [1.0, 5.0]])
+    # |X - 3|: 3, 1, 2; |X - X'| over pairs: 2, 1, 1.
+    assert crps(np.array([3.0, 5.0]), draws) == pytest.approx(((2 - 0.5 * 4 / 3) + 0) / 2)
+
+
+def test_ranks_are_level_for_exact_draws_with_and_without_ties():
+    rng = np.random.default_rng(1)
+    truth, draws = rng.standard_normal(20_000), rng.standard_normal((19, 20_000))
+    for known, drawn in ((truth, draws), (np.maximum(truth, 0), np.maximum(draws, 0))):
+        counts = rank_histogram(known, drawn)
+        assert sum(counts) == 20_000
+        assert stats.chisquare(counts).pvalue > 0.001
+    narrow = rank_histogram(truth, 0.5 * draws)
+    assert min(narrow[0], narrow[-1]) > 2 * max(narrow[3:7])
+    assert rank_histogram(truth, draws) == rank_histogram(truth, draws)
+    with pytest.raises(SettingError, match="bins"):
+        rank_histogram(truth, draws, bins=7)
