@@ -23,6 +23,7 @@ LAYERS = [
     {"imputations", "parameters"},
     {"persistence"},
     {"imputer"},
+    {"methods"},
     {"demo", "benchmark"},
     {"cli"},
 ]

@@ -1,0 +1,1 @@
+"""Every other imputer, and DiffPuter itself, behind one small contract: see ``contract`` and ``table``."""

@@ -1,0 +1,167 @@
+"""What an imputer must do to be compared: fit a table, complete tables, leave observed cells alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from ..errors import InputError, SettingError
+from .coding import Coding, Counts, Floats
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A constant of a method and who chose it."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one should know of a method before comparing with it.
+
+    Attributes
+    ----------
+    name
+        Its name in results and on the command line.
+    what
+        What it does, in a sentence.
+    source
+        From whom the method is, and whose code runs.
+    cannot
+        What it cannot do.
+    settings
+        Name -> default and its origin.
+    packages
+        Installed packages whose versions a result should state.
+    published
+        Its name among the paper's numbers, where it is among them.
+    """
+
+    name: str
+    what: str
+    source: str
+    cannot: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    published: str | None = None
+
+
+class Method(ABC):
+    """An imputer of pandas tables whose numbers are floats and whose categories are text or categories.
+
+    Parameters
+    ----------
+    facts
+        Its description, with the defaults of its settings.
+    **given
+        Settings to change.
+    """
+
+    #: Whether it can complete a table without having been fitted on it.
+    out_of_sample = True
+
+    def __init__(self, facts: Facts, **given: Any) -> None:
+        if foreign := sorted(set(given) - set(facts.settings)):
+            known = ", ".join(facts.settings) or "none"
+            raise SettingError(
+                f"Settings of the method {facts.name!r} must be its own, however: {', '.join(foreign)} "
+                f"{'is' if len(foreign) == 1 else 'are'} not; it has: {known}."
+            )
+        self.facts = facts
+        self.settings = {name: setting.value for name, setting in facts.settings.items()} | given
+
+    @abstractmethod
+    def fit(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> Self:
+        """Learn from an incomplete table; the same seed learns the same.
+
+        Parameters
+        ----------
+        table : DataFrame
+            Holes are NaN or None.
+        categorical : sequence of str
+            Which columns are categories; all others are numbers.
+        seed : int
+            Of everything random.
+        """
+
+    @abstractmethod
+    def transform(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Give a table with the same columns complete: same order, dtypes and index, nothing refitted."""
+
+    def fit_transform(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> pd.DataFrame:
+        """Give the table that is learnt from complete."""
+        return self.fit(table, categorical, seed).transform(table)
+
+
+class CodedMethod(Method):
+    """A method that works on an array: standardised numbers, positions of levels, NaN for holes.
+
+    A subclass says how to learn from such an array and how to complete one; reading tables, checks and
+    writing back are done here, the observed cells last.
+    """
+
+    def fit(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> Self:
+        """Learn from an incomplete table."""
+        self._coding = Coding.fit(table, categorical)
+        self._fit(self._coding.code(table), self._coding.n_levels, seed)
+        return self
+
+    def transform(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Give a table with the same columns complete."""
+        if not hasattr(self, "_coding"):
+            raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
+        x = self._coding.code(table)
+        completed = self._complete(x) if np.isnan(x).any() else x
+        return self._coding.write(table, completed)
+
+    @abstractmethod
+    def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
+        """Learn. Shape: x [n, c]; n_levels [c], 0 for numbers."""
+
+    @abstractmethod
+    def _complete(self, x: Floats) -> Floats:
+        """Give x without holes; what is observed may come back as anything. Shape: [n, c] -> [n, c]."""
+
+
+class InSampleOnlyError(SettingError):
+    """A method was asked for a table that it was not fitted on, which it cannot do."""
+
+
+class InSampleMethod(Method):
+    """A method that completes only the table that it learns from, by :meth:`fit_transform`."""
+
+    out_of_sample = False
+    #: Why it cannot complete another table.
+    reason = ""
+
+    def fit(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> Self:
+        """Refuse: there is nothing to keep."""
+        raise self._refusal()
+
+    def transform(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Refuse: it would have to be fitted again."""
+        raise self._refusal()
+
+    def _refusal(self) -> InSampleOnlyError:
+        return InSampleOnlyError(
+            f"The method {self.facts.name!r} completes only the table that it is fitted on: {self.reason} "
+            "Use fit_transform."
+        )
+
+    def fit_transform(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> pd.DataFrame:
+        """Give the table that is learnt from complete."""
+        coding = Coding.fit(table, categorical)
+        x = coding.code(table)
+        completed = self._fit_complete(x, coding.n_levels, seed) if np.isnan(x).any() else x
+        return coding.write(table, completed)
+
+    @abstractmethod
+    def _fit_complete(self, x: Floats, n_levels: Counts, seed: int) -> Floats:
+        """Give x without holes. Shape: x [n, c]; n_levels [c], 0 for numbers -> [n, c]."""

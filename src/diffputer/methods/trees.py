@@ -1,0 +1,149 @@
+"""Trees, one model for each column: forests in turn (MissForest), and boosted trees in a single pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+
+from .coding import Counts, Floats, Indicators
+from .contract import CodedMethod, Facts, Setting
+from .simple import most_frequent
+
+MISSFOREST = Facts(
+    name="missforest",
+    what="Each column predicted from all others by a random forest, in turn, until the change grows.",
+    source="Stekhoven and Bühlmann 2012; own loop around scikit-learn's forests.",
+    cannot="Be small: forests of a whole round are kept for other tables, which go through them as often "
+    "as the fit took rounds.",
+    settings={
+        "max_iter": Setting(10, "R's missForest"),
+        "n_trees": Setting(100, "R's missForest"),
+        "max_features": Setting("sqrt", "R's missForest"),
+        "leaf_number": Setting(5, "R's missForest: smallest leaf of a regression"),
+        "leaf_level": Setting(1, "R's missForest: smallest leaf of a classification"),
+    },
+    packages=("scikit-learn",),
+    published="missforest",
+)
+GBT_PER_COLUMN = Facts(
+    name="gbt-per-column",
+    what="Each column predicted from all others, holes and all, by boosted trees; one pass, nothing chained.",
+    source="Folklore; scikit-learn's HistGradientBoosting, which takes missing values and categories.",
+    cannot="Use one imputed cell for another.",
+    settings={
+        "n_trees": Setting(100, "scikit-learn's default"),
+        "learning_rate": Setting(0.1, "scikit-learn's default"),
+        "loss": Setting("squared_error", "scikit-learn's default; of numbers"),
+    },
+    packages=("scikit-learn",),
+)
+#: Levels up to which HistGradientBoosting knows a category as such.
+MOST_LEVELS = 255
+
+
+class MissForest(CodedMethod):
+    """Forests in turn; columns with few holes first."""
+
+    def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
+        self._n_levels, self._indicators = n_levels, Indicators(n_levels)
+        self._start = np.where(n_levels > 0, most_frequent(x, n_levels), np.nanmean(x, axis=0))
+        holes = np.isnan(x)
+        self._order = np.argsort(holes.sum(axis=0), kind="stable")
+        completed = np.where(holes, self._start, x)
+        self._forests: dict[int, Any] = {}
+        self._rounds, last = 0, (np.inf, np.inf)
+        self._given, self._answer = x, completed
+        for number in range(int(self.settings["max_iter"]) if x.shape[1] > 1 else 0):
+            forests: dict[int, Any] = {}
+            before, completed = completed, completed.copy()
+            for j in self._order:
+                forests[int(j)] = self._grow(completed, ~holes[:, j], j, seed + number)
+                self._predict(forests[int(j)], completed, holes[:, j], j)
+            change = self._change(before, completed, holes)
+            # Stekhoven and Bühlmann: as soon as neither numbers nor categories change less than in the
+            # round before, that round was the last.
+            if not (change[0] < last[0] or change[1] < last[1]):
+                break
+            self._forests, self._rounds, last = forests, number + 1, change
+            self._answer = completed
+
+    def _grow(self, completed: Floats, known: NDArray[np.bool_], j: int, seed: int) -> Any:
+        number = self._n_levels[j] == 0
+        forest = (RandomForestRegressor if number else RandomForestClassifier)(
+            n_estimators=int(self.settings["n_trees"]),
+            max_features=self.settings["max_features"],
+            min_samples_leaf=int(self.settings["leaf_number" if number else "leaf_level"]),
+            random_state=seed,
+        )
+        return forest.fit(self._predictors(completed[known], j), completed[known, j])
+
+    def _predict(self, forest: Any, completed: Floats, holes: NDArray[np.bool_], j: int) -> None:
+        """Write what a forest says into the holes of a column."""
+        if holes.any():
+            completed[holes, j] = forest.predict(self._predictors(completed[holes], j))
+
+    def _predictors(self, completed: Floats, j: int) -> Floats:
+        return self._indicators.expand(completed)[:, self._indicators.owners != j]
+
+    def _change(self, before: Floats, after: Floats, holes: NDArray[np.bool_]) -> tuple[float, float]:
+        """Give the squared change of numbers relative to their squares, and the share of changed levels."""
+        numbers = holes & (self._n_levels == 0)
+        levels = holes & (self._n_levels > 0)
+        squares = np.square(after)[numbers].sum()
+        of_numbers = np.square(after - before)[numbers].sum() / squares if squares > 0 else np.inf
+        of_levels = (after != before)[levels].mean() if levels.any() else np.inf
+        return float(of_numbers), float(of_levels)
+
+    def _complete(self, x: Floats) -> Floats:
+        if np.array_equal(x, self._given, equal_nan=True):
+            return self._answer  # what the algorithm ended with, each round by its own forests
+        holes = np.isnan(x)
+        completed = np.where(holes, self._start, x)
+        for _ in range(self._rounds):
+            for j in self._order:
+                self._predict(self._forests[int(j)], completed, holes[:, j], j)
+        return completed
+
+
+class BoostedColumns(CodedMethod):
+    """Boosted trees of rows as they are, for each column once."""
+
+    def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
+        self._n_levels = n_levels
+        self._fallback = np.where(n_levels > 0, most_frequent(x, n_levels), np.nanmean(x, axis=0))
+        self._models = [self._grow(x, j, seed) for j in range(x.shape[1])]
+
+    def _grow(self, x: Floats, j: int, seed: int) -> Any:
+        known = ~np.isnan(x[:, j])
+        others = np.delete(self._n_levels, j)
+        if len(np.unique(x[known, j])) == 1 or len(others) == 0:
+            return None
+        options = {
+            "max_iter": int(self.settings["n_trees"]),
+            "learning_rate": self.settings["learning_rate"],
+            # More levels than it can bin are taken for numbers.
+            "categorical_features": (others > 0) & (others <= MOST_LEVELS),
+            "random_state": seed,
+        }
+        if self._n_levels[j]:
+            model = HistGradientBoostingClassifier(**options)
+        else:
+            model = HistGradientBoostingRegressor(loss=self.settings["loss"], **options)
+        return model.fit(np.delete(x[known], j, axis=1), x[known, j])
+
+    def _complete(self, x: Floats) -> Floats:
+        completed = x.copy()
+        for j, model in enumerate(self._models):
+            holes = np.isnan(x[:, j])
+            if holes.any():
+                rest = np.delete(x[holes], j, axis=1)
+                completed[holes, j] = self._fallback[j] if model is None else model.predict(rest)
+        return completed

@@ -1,0 +1,157 @@
+"""Own code against closed forms: EM, copula, SoftImpute; MissForest's stopping; HyperImpute's check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer.errors import InputError, SettingError
+from diffputer.methods.coding import Indicators
+from diffputer.methods.gaussian import Gaussian
+from diffputer.methods.hyperimpute import check_answer, find_python
+from diffputer.methods.lowrank import shrink, solve
+from diffputer.methods.patterns import Patterns
+from diffputer.methods.table import make_method
+
+SIGMA = np.array([[1.0, 0.7, -0.3], [0.7, 2.0, 0.4], [-0.3, 0.4, 0.5]])
+MU = np.array([1.0, -2.0, 0.5])
+
+
+def gaussian_table(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.multivariate_normal(MU, SIGMA, size=n)
+    return truth, np.where(rng.random(truth.shape) < 0.3, np.nan, truth)
+
+
+def by_hand(row: np.ndarray, mu: np.ndarray, sigma: np.ndarray) -> np.ndarray:
+    m, o = np.isnan(row), ~np.isnan(row)
+    filled = row.copy()
+    filled[m] = mu[m] + sigma[np.ix_(m, o)] @ np.linalg.solve(sigma[np.ix_(o, o)], (row - mu)[o])
+    return filled
+
+
+def test_conditional_means_and_variances_are_the_closed_form() -> None:
+    _, holes = gaussian_table(60, 0)
+    completed, variance = Gaussian(MU, SIGMA).complete(holes)
+    assert completed == pytest.approx(np.array([by_hand(row, MU, SIGMA) for row in holes]))
+    assert (variance[~np.isnan(holes)] == 0).all()
+    alone = np.isnan(holes).sum(axis=1) == 3
+    assert variance[alone] == pytest.approx(np.broadcast_to(np.diag(SIGMA), (alone.sum(), 3)))
+
+
+def test_em_finds_the_gaussian() -> None:
+    _, holes = gaussian_table(20_000, 1)
+    found = Gaussian.fit(holes, ridge=1e-8, max_iter=200, tolerance=1e-6)
+    assert found.mean == pytest.approx(MU, abs=0.05)
+    assert found.covariance == pytest.approx(SIGMA, abs=0.05)
+
+
+def test_em_of_a_monotone_pattern_is_the_factored_likelihood() -> None:
+    # x complete, y missing at random given x: regression on complete cases, then the moments of all x.
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=400)
+    y = 0.5 + 2.0 * x + rng.normal(size=400)
+    y[x > 0.3] = np.nan
+    seen = ~np.isnan(y)
+    slope = np.cov(x[seen], y[seen], bias=True)[0, 1] / x[seen].var()
+    mean_y = y[seen].mean() + slope * (x.mean() - x[seen].mean())
+    residual = y[seen].var() - slope**2 * x[seen].var()
+    found = Gaussian.fit(np.column_stack([x, y]), ridge=0.0, max_iter=2000, tolerance=1e-10)
+    assert found.mean == pytest.approx([x.mean(), mean_y], abs=1e-5)
+    assert found.covariance[1, 1] == pytest.approx(residual + slope**2 * x.var(), abs=1e-4)
+
+
+def test_em_imputes_a_gaussian_as_well_as_anybody_can() -> None:
+    _, holes = gaussian_table(4000, 3)
+    frame = pd.DataFrame(holes, columns=list("abc"))
+    completed = make_method("em-gaussian").fit_transform(frame, [], 0).to_numpy()
+    best = np.array([by_hand(row, MU, SIGMA) for row in holes])
+    gone = np.isnan(holes)
+    assert np.sqrt(np.mean((completed - best)[gone] ** 2)) < 0.05
+
+
+def test_copula_takes_the_mean_in_the_columns_units() -> None:
+    # x = exp(z): the conditional mean of a lognormal is exp(m + s^2 / 2), not exp(m).
+    rng = np.random.default_rng(4)
+    z = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=8000)
+    x = np.exp(z)
+    x[:2000, 1] = np.nan
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    filled = make_method("gaussian-copula").fit_transform(frame, [], 0)["b"].to_numpy()[:2000]
+    expected = np.exp(0.8 * z[:2000, 0] + 0.36 / 2)
+    middle = np.abs(z[:2000, 0]) < 1.5
+    assert filled[middle] == pytest.approx(expected[middle], rel=0.15)
+    assert abs(np.mean(filled / expected)[()] - 1) < 0.1
+
+
+def test_shrinking_is_that_of_the_singular_values() -> None:
+    y = np.random.default_rng(5).normal(size=(30, 6))
+    u, d, vt = np.linalg.svd(y, full_matrices=False)
+    shrunk, w = shrink(y, 3.0)
+    assert shrunk == pytest.approx((u * np.maximum(d - 3.0, 0)) @ vt)
+    assert y @ w == pytest.approx(shrunk)
+
+
+def test_softimpute_recovers_a_matrix_of_low_rank() -> None:
+    rng = np.random.default_rng(6)
+    truth = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 8))
+    gone = rng.random(truth.shape) < 0.2
+    frame = pd.DataFrame(np.where(gone, np.nan, truth))
+    frame.columns = frame.columns.map(str)
+    method = make_method("softimpute", max_iter=2000, tolerance=1e-6).fit(frame, [], 0)
+    error = np.sqrt(np.mean((method.transform(frame).to_numpy() - truth)[gone] ** 2)) / truth.std()
+    assert error < 0.03
+    new = rng.normal(size=(50, 8))  # of full rank: the rank that was learnt is applied to other rows
+    new[:, 0] = np.nan
+    assert np.isfinite(method.transform(pd.DataFrame(new, columns=frame.columns)).to_numpy()).all()
+
+
+def test_softimputes_rows_are_the_fixed_point() -> None:
+    rng = np.random.default_rng(7)
+    y = rng.normal(size=(100, 2)) @ rng.normal(size=(2, 5)) + 0.3 * rng.normal(size=(100, 5))
+    y[rng.random(y.shape) < 0.3] = np.nan
+    *_, (z, w) = solve(y, np.array([8.0, 4.0]), max_iter=5000, tolerance=1e-9)
+    gone = np.isnan(y)
+    known = np.where(gone, 0.0, y)
+    solved = known.copy()
+    for block in Patterns(gone).blocks(np.eye(5) - w):
+        solved[block.rows] += block.solve(known[block.rows] @ w)
+    assert solved[gone] == pytest.approx(z[gone], abs=1e-5)
+    # Optimal: the residual of the observed cells lies in the subdifferential, its norm is the weight.
+    assert np.linalg.norm(np.where(gone, 0.0, y - z), 2) == pytest.approx(4.0, rel=1e-3)
+
+
+def test_full_indicators_would_hold_chained_regressions_at_their_start() -> None:
+    """Why a level is dropped: siblings are missing together and imply each other."""
+    full, dropped = Indicators(np.array([3, 0])), Indicators(np.array([3, 0]), drop=True)
+    x = np.array([[0.0, 1.0], [2.0, 0.0], [np.nan, 3.0]])
+    assert full.expand(x)[:, :3].sum(axis=1).tolist()[:2] == [1.0, 1.0]
+    assert dropped.expand(x).shape == (3, 3)
+    for both in (full, dropped):
+        assert np.array_equal(both.collapse(np.nan_to_num(both.expand(x)))[:2], x[:2])
+
+
+def test_missforest_ends_with_the_round_before_the_change_grew() -> None:
+    rng = np.random.default_rng(8)
+    z = rng.normal(size=120)
+    frame = pd.DataFrame({"a": z, "b": z + 0.1 * rng.normal(size=120), "c": np.where(z > 0, "u", "v")})
+    frame = frame.mask(rng.random(frame.shape) < 0.3)
+    method = make_method("missforest", n_trees=10)
+    first = method.fit_transform(frame, ["c"], 0)
+    assert 1 <= method._rounds < 10  # type: ignore[attr-defined]
+    cut = make_method("missforest", n_trees=10, max_iter=method._rounds)  # type: ignore[attr-defined]
+    pd.testing.assert_frame_equal(cut.fit_transform(frame, ["c"], 0), first)
+
+
+def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.array([[1.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
+    counts = np.array([0, 0])
+    check_answer(x, np.array([[1.0, 2.0], [0.5, 1.0], [0.6, 3.0]]), counts)
+    with pytest.raises(InputError, match="same value"):
+        check_answer(x, np.array([[1.0, 2.0], [1.0, 1.0], [1.0, 3.0]]), counts)
+    with pytest.raises(InputError, match="observed cells"):
+        check_answer(x, np.array([[1.0, 2.5], [0.5, 1.0], [0.6, 3.0]]), counts)
+    monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", "/nowhere/python")
+    with pytest.raises(SettingError, match="/nowhere/python"):
+        find_python()
