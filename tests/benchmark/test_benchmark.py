@@ -20,6 +20,7 @@ from diffputer.benchmark.results import FIELDS, add_columns, append_rows, read_r
 from diffputer.benchmark.runner import is_done, run_task
 from diffputer.benchmark.task import Task, code_table
 from diffputer.errors import InputError, SettingError
+from diffputer.methods.hyperimpute import HyperImpute
 
 TINY = {
     "max_steps": 20,
@@ -333,7 +334,7 @@ def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert out.count("MAE") == 2
-    assert "toy/mcar/0.3/0  out_of_sample" in out
+    assert "toy/mcar/0.3/0  diffputer-conditional  out_of_sample" in out
     assert main(arguments) == 0
     assert "already in" in capsys.readouterr().out
     assert len(read_rows(path)) == 2
@@ -349,11 +350,58 @@ def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):
     assert "n_drawz" in capsys.readouterr().err
 
 
+def test_command_runs_other_methods(folder, tmp_path, capsys):
+    path = tmp_path / "results.csv"
+    arguments = ["--data", str(folder), "--datasets", "toy", "--out", str(path)]
+    chosen = [
+        *arguments,
+        "--methods",
+        "mean,knn,diffputer-fast",
+        "--set",
+        "knn:neighbours=3",
+        "--device",
+        "cpu",
+    ]
+    for name, value in TINY.items():
+        chosen += ["--set", f"{name}={value}"] if name not in ("device", "quality") else []
+    assert main(chosen) == 0
+    rows = read_rows(path)
+    assert [row["method"] for row in rows] == [*["mean"] * 2, *["knn"] * 2, *["diffputer-conditional"] * 2]
+    assert json.loads(rows[2]["settings"])["neighbours"] == 3
+    assert all(0 < float(row["mae"]) <= float(row["rmse"]) for row in rows)
+    assert {row["error"] for row in rows} == {""}
+    capsys.readouterr()
+    assert main(chosen) == 0
+    assert capsys.readouterr().out.count("already in") == 3
+    for mistake, words in (
+        (["--methods", "nonsense"], "nonsense"),
+        (["--methods", "knn", "--set", "knn:k=3"], "neighbours"),
+        (["--methods", "knn", "--set", "mean:k=3"], "before the colon"),
+        (["--methods", "knn", "--set", "max_steps=3"], "knn:neighbours=5"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*arguments, *mistake])
+        assert words in capsys.readouterr().err
+
+
+def test_method_that_cannot_is_a_row_with_the_reason(toy, monkeypatch):
+    monkeypatch.delenv("DIFFPUTER_HYPERIMPUTE", raising=False)
+    rows = run_task(Task("toy"), toy, method="hyperimpute")
+    assert all(tuple(row) == FIELDS for row in rows)
+    assert all("DIFFPUTER_HYPERIMPUTE" in row["error"] for row in rows)
+    monkeypatch.setattr(HyperImpute, "_fit_complete", lambda self, x, n_levels, seed: np.nan_to_num(x))
+    inside, outside = run_task(Task("toy"), toy, method="hyperimpute")
+    assert inside["mae"] > 0
+    assert inside["error"] is None
+    assert outside["error"].startswith("InSampleOnlyError")
+
+
 def test_published_numbers_are_at_hand():
     assert find_published("letter", "mcar", "out_of_sample", "rmse") == (0.4774, False)
     assert find_published("adult", "mcar", "in_sample", "accuracy") == (0.7012, False)
     assert find_published("news", "mar", "in_sample", "rmse") == (0.6553, True)
     assert find_published("california", "mcar", "in_sample", "rmse") is None
+    assert find_published("shoppers", "mcar", "in_sample", "accuracy", "knn") == (0.5393, False)
 
 
 def test_git_hash_may_be_given(monkeypatch):

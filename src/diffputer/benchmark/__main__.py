@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 from ..errors import DiffputerError
 from ..imputer import DiffPuter
+from ..methods.contract import InSampleOnlyError
+from ..methods.ours import Ours
+from ..methods.table import METHODS, make_method
 from ..runtime.devices import resolve_device
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
 from .metrics import end_rank
 from .results import Row, append_rows, read_rows
-from .runner import is_done, run_task
+from .runner import OURS, find_method, is_done, run_task
 from .task import TASK_MECHANISMS, Task
 
 #: Hidden share in the paper's tables.
 PUBLISHED_RATE = 0.3
+_NAMES = ("setting", "metric", "method")
 _SCALES = {"1": 1.0, "0.01": 0.01, "percent": 0.01}
 
 
@@ -42,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
-        parameters = _read_parameters(options)
+        _check_settings(options)
+        chosen = {name: _read_parameters(name, options) for name in options.methods}
         tasks = [
             Task(name, options.mechanism, options.rate, seed)
             for name in options.datasets
@@ -54,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DiffputerError as error:
         parser.error(str(error))
     failed = False
-    for task in tasks:
+    for task, (method, parameters) in itertools.product(tasks, chosen.items()):
         seed = task.mask_seed
-        asked = {"curve": options.curve, "draws_scored": options.draws_scored}
+        asked = {"method": method, "curve": options.curve, "draws_scored": options.draws_scored}
         if not options.force and is_done(read_rows(options.out), task, parameters, seed, **asked):
-            _say(f"{task.id}  already in {options.out}")
+            _say(f"{task.id}  {method}  already in {options.out}")
             continue
         rows = run_task(
             task,
@@ -72,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             label=options.label,
         )
         append_rows(options.out, rows)
-        failed = failed or any(row["error"] for row in rows)
+        failed = failed or any(_is_failure(row) for row in rows)
         for row in rows:
             _say(describe_row(row))
     return int(failed)
@@ -80,9 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def describe_row(row: Row) -> str:
     """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
-    where = f"{row['task']}  {row['setting']}"
+    where = f"{row['task']}  {row['method']}  {row['setting']}"
     if row["error"]:
-        return f"{where}  FAILED {row['error']}"
+        return f"{where}  {'FAILED ' if _is_failure(row) else ''}{row['error']}"
     if row["em_round"]:
         where += f"  EM round {row['em_round']}"
     words = [where]
@@ -95,38 +101,42 @@ def describe_row(row: Row) -> str:
     if row["coverage"] is not None:
         words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
     if row["fit_seconds"] is not None:
-        rounds = f"{row['em_rounds']} rounds, best {row['best_round']}"
-        words.append(f"fit {row['fit_seconds']:.1f} s ({rounds})")
+        rounds = f" ({row['em_rounds']} rounds, best {row['best_round']})" if row["em_rounds"] else ""
+        words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")
     words.append(f"transform {row['transform_seconds']:.1f} s")
     return "  ".join(words)
 
 
-def find_published(dataset: str, mechanism: str, setting: str, metric: str) -> tuple[float, bool] | None:
-    """Give DiffPuter's score in the paper (plain, not times 100) and whether it is doubtful.
+def find_published(
+    dataset: str, mechanism: str, setting: str, metric: str, method: str = "diffputer"
+) -> tuple[float, bool] | None:
+    """Give a score in the paper (plain, not times 100) and whether it is doubtful.
 
     Examples
     --------
     >>> find_published("california", "mcar", "out_of_sample", "mae")
     (0.3347, False)
     """
-    return _read_published().get((dataset, mechanism, setting, metric))
+    return _read_published().get((dataset, mechanism, setting, metric, method))
 
 
 @lru_cache(maxsize=1)
-def _read_published() -> dict[tuple[str, str, str, str], tuple[float, bool]]:
+def _read_published() -> dict[tuple[str, ...], tuple[float, bool]]:
     text = files("diffputer.benchmark").joinpath("published.csv").read_text(encoding="utf-8")
     found = {}
     for fact in csv.DictReader(text.splitlines()):
-        if fact["method"] == "diffputer" and fact["scale"] in _SCALES and fact["mean"]:
-            key = (fact["dataset"], fact["mechanism"].lower(), fact["setting"], fact["metric"])
+        if fact["scale"] in _SCALES and fact["mean"]:
+            key = (fact["dataset"], fact["mechanism"].lower(), *(fact[n] for n in _NAMES))
             doubtful = "FLAG" in fact["note"] or "inferred" in fact["note"]
             found[key] = (round(float(fact["mean"]) * _SCALES[fact["scale"]], 8), doubtful)
     return found
 
 
 def _show_published(row: Row, metric: str) -> str:
-    published = find_published(row["dataset"], row["mechanism"], row["setting"], metric)
-    return "" if published is None else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
+    method = row["method"]
+    name = OURS if method.startswith(OURS) else METHODS[method][0].published
+    published = name and find_published(row["dataset"], row["mechanism"], row["setting"], metric, name)
+    return "" if not published else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -138,8 +148,13 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the masks and of the imputer")
     parser.add_argument("--out", required=True, help="CSV file to append to")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="parameter of DiffPuter"
-    )
+        "--methods", type=lambda text: text.split(","), default=[OURS], metavar="A,B,...",
+        help=f"{OURS} (with --engine, --quality), {', '.join(METHODS)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="[METHOD:]NAME=VALUE",
+        help="parameter of DiffPuter, or setting of another method",
+    )  # fmt: skip
     parser.add_argument("--engine", default=DEFAULT_ENGINE, choices=ENGINES)
     qualities = sorted({quality for of_engine in QUALITIES.values() for quality in of_engine})
     parser.add_argument("--quality", default="auto", choices=qualities)
@@ -157,23 +172,52 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read_parameters(options: argparse.Namespace) -> dict[str, Any]:
-    parameters: dict[str, Any] = {
-        "engine": options.engine, "quality": options.quality, "device": options.device,
-    }  # fmt: skip
+def _is_failure(row: Row) -> bool:
+    """Say whether a method failed at what it can do."""
+    return bool(row["error"]) and not str(row["error"]).startswith(InSampleOnlyError.__name__)
+
+
+def _check_settings(options: argparse.Namespace) -> None:
+    """Refuse settings that are of none of the methods."""
     for pair in options.set:
-        name, _, text = pair.partition("=")
-        if name not in DiffPuter._get_param_names():
+        of, colon, _ = pair.partition("=")[0].rpartition(":")
+        if colon and of not in options.methods:
+            raise DiffputerError(f"--set must name one of --methods before the colon, however: {pair!r}.")
+        if not colon and not any(name.startswith(OURS) for name in options.methods):
+            raise DiffputerError(
+                f"--set must name a method other than DiffPuter, as in knn:neighbours=5, however: {pair!r}."
+            )
+
+
+def _read_parameters(method: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Give what is to be changed of a method; refuse bad names and values now, before anything runs."""
+    ours = method == OURS or isinstance(make_method(method), Ours)
+    parameters: dict[str, Any] = {"device": options.device} if ours else {}
+    if method == OURS:
+        parameters |= {"engine": options.engine, "quality": options.quality}
+    for pair in options.set:
+        left, _, text = pair.partition("=")
+        of, colon, name = left.rpartition(":")
+        if not (of == method if colon else ours):
+            continue
+        if ours and name not in DiffPuter._get_param_names():
             raise DiffputerError(f"--set must name a parameter of DiffPuter, however: {pair!r} does not.")
         try:
             parameters[name] = json.loads(text)
         except json.JSONDecodeError:
             parameters[name] = text
+    if ours:
+        _check_parameters({**parameters, **cast(dict[str, Any], find_method(method, parameters))})
+    else:
+        make_method(method, **parameters)
+    return parameters
+
+
+def _check_parameters(parameters: dict[str, Any]) -> None:
     device = resolve_device(parameters["device"])
     own = {name: parameters[name] for name in SETTING_NAMES if name in parameters}
     engine, quality = parameters.get("engine", DEFAULT_ENGINE), parameters["quality"]
-    resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")  # refuse bad values now
-    return parameters
+    resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")
 
 
 def _say(line: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +28,19 @@ def hash_settings(settings: str) -> str:
     return hashlib.sha256(settings.encode()).hexdigest()[:12]
 
 
-def describe_versions() -> str:
-    """Give the versions that a result was made with, as JSON."""
-    return json.dumps(
-        {
-            "diffputer": __version__,
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-            "sklearn": sklearn.__version__,
-            "python": platform.python_version(),
-        }
-    )
+def describe_versions(packages: Sequence[str] = ()) -> str:
+    """Give the versions that a result was made with, as JSON; also of these packages where installed."""
+    found = {
+        "diffputer": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "sklearn": sklearn.__version__,
+        "python": platform.python_version(),
+    }
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return json.dumps(found)
 
 
 def name_device(device: torch.device) -> str:

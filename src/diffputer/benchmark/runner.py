@@ -12,6 +12,9 @@ from typing import Any
 import torch
 
 from ..imputer import DiffPuter
+from ..methods.contract import Method
+from ..methods.ours import Ours
+from ..methods.table import make_method
 from ..runtime.devices import resolve_device, resolve_precision
 from ..settings import DEFAULT_ENGINE, SETTING_NAMES, ConditionalSettings, resolve_settings
 from .curve import RoundScores, WatchedDiffPuter, count_draws
@@ -23,6 +26,8 @@ from .results import FIELDS, Row
 from .task import Task
 
 PROTOCOL_VERSION = 1
+#: The method whose engine and quality are among its parameters.
+OURS = "diffputer"
 
 #: Parameters that do not change a score; "precision" and "quality" enter by what they resolve to.
 _NOT_A_SETTING = {
@@ -36,6 +41,7 @@ def run_task(
     dataset: Dataset,
     parameters: Mapping[str, Any] | None = None,
     *,
+    method: str = OURS,
     seed: int | None = None,
     curve: bool = False,
     curve_rows: int = 2000,
@@ -53,7 +59,10 @@ def run_task(
     dataset : Dataset
         The data set of the task.
     parameters : dict, optional
-        Of DiffPuter. Numeric columns are always taken as continuous: scores are of unrounded values.
+        Of DiffPuter, or settings of another method. Numeric columns are always taken as continuous: scores
+        are of unrounded values.
+    method : str
+        "diffputer" or a name in `diffputer.methods.table.METHODS`. Only DiffPuter has a curve and draws.
     seed : int, optional
         ``random_state`` of DiffPuter; default: the mask's.
     curve : bool
@@ -76,13 +85,15 @@ def run_task(
         With the columns `FIELDS`: the curve's rows, then one row in sample and one out of sample. What
         failed has the reason in ``error`` and only the scores that were made before.
     """
-    given = dict(parameters or {})
     seed = task.mask_seed if seed is None else seed
-    base = _describe_run(task, dataset, given, seed) | {"alone": alone, "label": label}
     if draws_scored:
         end_rank(draws_scored)  # refuse a number without such ends now, not after the fit
+    made = find_method(method, parameters or {})
+    base = _describe_run(task, dataset, made, seed) | {"alone": alone, "label": label}
+    if isinstance(made, Method):
+        return _run_method(made, make_parts(task, dataset), seed, base)
     try:
-        device = resolve_device(given.get("device", "auto"))
+        device = resolve_device(made.get("device", "auto"))
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         base["device"] = name_device(device)
@@ -90,7 +101,7 @@ def run_task(
         kinds = dict.fromkeys(dataset.numeric, "continuous") | dict.fromkeys(
             dataset.categorical, "categorical"
         )
-        options = {"progress": False, **given, "schema": kinds, "random_state": seed}
+        options = {"progress": False, **made, "schema": kinds, "random_state": seed}
         watcher = RoundScores((train.first(curve_rows), test.first(curve_rows)))
         imputer = WatchedDiffPuter(**options) if curve else DiffPuter(**options)
         if isinstance(imputer, WatchedDiffPuter):
@@ -130,6 +141,34 @@ def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_score
     return {"peak_memory_gb": measure_peak_memory(device)} | row
 
 
+def _run_method(method: Method, parts: tuple[Part, Part], seed: int, base: Row) -> list[Row]:
+    """Run a method other than DiffPuter: rows in sample and out of sample."""
+    train, test = parts
+    rows: list[Row] = []
+    base = base | {"device": name_device(torch.device("cpu"))}
+    started = time.perf_counter()
+    try:
+        if method.out_of_sample:
+            method.fit(train.holes, train.categorical, seed)
+        else:
+            completed = method.fit_transform(train.holes, train.categorical, seed)
+        base["fit_seconds"] = time.perf_counter() - started
+    except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
+        return [base | {"setting": setting, "error": _reason(error)} for setting in SETTINGS_OF_ROWS]
+    for part in parts:
+        row: Row = {"setting": part.setting, "rows": len(part.truth)}
+        try:
+            started = time.perf_counter()
+            if method.out_of_sample or part is test:
+                completed = method.transform(part.holes)
+            row["transform_seconds"] = time.perf_counter() - started
+            row |= score_fields(part.score(completed))
+        except Exception as error:  # noqa: BLE001 - as above
+            row["error"] = _reason(error)
+        rows.append(base | row | {"peak_memory_gb": measure_peak_memory(torch.device("cpu"))})
+    return rows
+
+
 def _score_median(imputer: DiffPuter, part: Part) -> Row:
     """Score the medians of a fit whose means were scored, where they cost one network evaluation."""
     if imputer.estimate != "mean" or not isinstance(imputer.settings_, ConditionalSettings):
@@ -140,18 +179,19 @@ def _score_median(imputer: DiffPuter, part: Part) -> Row:
     return {"mae_median": scores.mae, "rmse_median": scores.rmse}
 
 
-def _describe_run(task: Task, dataset: Dataset, given: Mapping[str, Any], seed: int) -> Row:
+def _describe_run(task: Task, dataset: Dataset, made: Method | dict[str, Any], seed: int) -> Row:
     """What is known before anything runs; every column is there."""
-    settings = describe_settings(given)
+    settings = describe_settings(made)
+    packages = made.facts.packages if isinstance(made, Method) else ()
     row: Row = dict.fromkeys(FIELDS)
     return row | dataclasses.asdict(task) | {
         "task": task.id,
-        "method": name_method(given),
+        "method": name_method(made),
         "seed": seed,
         "settings": settings,
         "settings_hash": hash_settings(settings),
         "threads": torch.get_num_threads(),
-        "versions": describe_versions(),
+        "versions": describe_versions(packages),
         "git_hash": find_git_hash(),
         "data_fingerprint": dataset.fingerprint,
         "protocol_version": PROTOCOL_VERSION,
@@ -175,6 +215,7 @@ def is_done(
     parameters: Mapping[str, Any],
     seed: int,
     *,
+    method: str = OURS,
     curve: bool = False,
     draws_scored: int = 0,
 ) -> bool:
@@ -182,7 +223,10 @@ def is_done(
 
     A run without a curve, or with fewer draws scored, is not one with them.
     """
-    key = (task.id, name_method(parameters), hash_settings(describe_settings(parameters)), str(seed))
+    made = find_method(method, parameters)
+    if isinstance(made, Method):
+        curve, draws_scored = False, 0
+    key = (task.id, name_method(made), hash_settings(describe_settings(made)), str(seed))
     mine = [row for row in rows if key == tuple(row[n] for n in ("task", "method", "settings_hash", "seed"))]
     finished = {
         row["setting"]
@@ -193,19 +237,40 @@ def is_done(
     return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
 
 
-def name_method(parameters: Mapping[str, Any]) -> str:
-    """Give the method's name in the results."""
-    return f"diffputer-{parameters.get('engine', DEFAULT_ENGINE)}"
+def find_method(method: str, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:
+    """Make a method by its name; of DiffPuter, under any of its names, give the parameters.
+
+    Examples
+    --------
+    >>> find_method("diffputer-best", {"device": "cpu"})
+    {'engine': 'conditional', 'quality': 'best', 'device': 'cpu'}
+    """
+    if method == OURS:
+        return dict(parameters)
+    made = make_method(method, **parameters)
+    return made.settings if isinstance(made, Ours) else made
 
 
-def describe_settings(parameters: Mapping[str, Any]) -> str:
-    """Resolve DiffPuter's parameters into JSON that tells runs apart; as given if they do not resolve.
+def name_method(made: Method | Mapping[str, Any]) -> str:
+    """Give the method's name in the results: DiffPuter's is that of its engine."""
+    if isinstance(made, Method):
+        return made.facts.name
+    return f"diffputer-{made.get('engine', DEFAULT_ENGINE)}"
+
+
+def describe_settings(made: Method | Mapping[str, Any]) -> str:
+    """Give the settings of a method as JSON that tells runs apart.
+
+    DiffPuter's parameters are resolved, or given as they are if they do not resolve.
 
     Examples
     --------
     >>> describe_settings({"quality": "auto"}) == describe_settings({"quality": "balanced"})
     True
     """
+    if isinstance(made, Method):
+        return json.dumps(made.settings, sort_keys=True, default=str)
+    parameters = made
     try:
         device = resolve_device(parameters.get("device", "auto"))
         own = {name: parameters[name] for name in SETTING_NAMES if name in parameters}
