@@ -216,7 +216,8 @@ def fit_em(
         )  # fmt: skip
         logger.info("EM round %d: %s", k, state.trace[-1])
         state.completed, state.weights = completed, engine.weights()
-        if not held_cells.any() or engine.score(state.trace[-1]) <= min(map(engine.score, state.trace)):
+        *earlier, score = map(engine.score, state.trace)
+        if not held_cells.any() or not earlier or score < min(earlier):
             state.best_round, state.best_weights = k, state.weights
         if checkpoint:
             checkpoint.save(state)

@@ -127,11 +127,11 @@ class ConditionalSettings:
     """Their width."""
     mlp_depth: int = 4
     """Their residual blocks."""
-    attention_members: int = 1
+    attention_members: int = 2
     """Networks with attention between columns in the ensemble; 0 leaves them out."""
     attention_width: int = 128
     """Width of a column in them, a multiple of 32."""
-    attention_depth: int = 4
+    attention_depth: int = 6
     """Their blocks of attention and MLP."""
     dropout: float = 0.1
     """Share of hidden units that a training step leaves out."""
@@ -143,21 +143,21 @@ class ConditionalSettings:
     """Mean of ln sigma in training; what is noised has deviation one."""
     noise_log_deviation: float = 1.4
     """Standard deviation of ln sigma in training."""
-    learning_rate: float = 1e-3
-    """AdamW's step size."""
+    learning_rate: float = 3e-3
+    """Step size of AdamW and of the orthogonalised steps."""
     rate_decay_from: float = 0.3
     """Share of the training steps after which the learning rate falls evenly to zero."""
     weight_decay: float = 0.0
-    """AdamW's decay of the weights."""
+    """Decay of the weights, in units of the step size."""
     noised_share: float = 0.5
     """Share of a batch that is also noised, for the draws."""
     batch_size: int = 1024
     """Rows a training step, for each member."""
-    max_steps: int = 8_000
+    max_steps: int = 3_000
     """Training steps at most."""
-    max_epochs: int = 220
+    max_epochs: int = 1_000
     """Passes over the table at most, but 2,000 steps are always allowed."""
-    patience: int = 1_500
+    patience: int = 1_000
     """Steps without a better held-out loss before it stops; at most a quarter of those allowed, or 300."""
     weight_average: float = 0.999
     """Decay a step of the averaged weights that the E-step uses."""
@@ -188,22 +188,22 @@ class ConditionalSettings:
 #: What the qualities of the conditional engine change, on a GPU and on a CPU.
 #: docs/dev/conditional.md has the measurements that chose the values.
 CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
-    ("fast", True): {"attention_members": 0, "mlp_members": 2, "max_steps": 4_000},
+    ("fast", True): {"mlp_members": 0, "attention_members": 1, "attention_depth": 4, "max_steps": 1_500},
     ("balanced", True): {},
-    ("best", True): {"mlp_members": 6, "attention_members": 3, "max_steps": 24_000, "patience": 3_000},
+    ("best", True): {"mlp_members": 8, "attention_members": 6, "max_steps": 8_000, "patience": 2_000},
     ("fast", False): {
         "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2, "dropout": 0.0,
-        "learning_rate": 2e-3, "batch_size": 128, "max_steps": 2_000, "patience": 500,
+        "batch_size": 128, "max_steps": 1_500, "max_epochs": 220, "patience": 400,
         "weight_average": 0.995,
     },
     ("balanced", False): {
         "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3, "dropout": 0.0,
-        "learning_rate": 2e-3, "batch_size": 256, "max_steps": 6_000, "patience": 1_000,
+        "batch_size": 256, "max_steps": 5_000, "max_epochs": 220, "patience": 1_000,
         "weight_average": 0.998,
     },
     ("best", False): {
         "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192, "mlp_depth": 3,
-        "batch_size": 256, "max_steps": 15_000, "max_epochs": 1_000, "patience": 2_500,
+        "batch_size": 256, "max_steps": 12_000, "patience": 2_500, "attention_members": 1,
     },
 }  # fmt: skip
 

@@ -33,7 +33,7 @@ class ExactNumbers(nn.Module):
     All rows know the first column only.
     """
 
-    def forward(self, rows: Rows) -> Outputs:
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Outputs:
         m, o = [1, 2], [0]
         C = COVARIANCE
         gain = C[m][:, o] / C[0, 0]
@@ -60,7 +60,7 @@ class ExactNumbers(nn.Module):
 class ExactLevels(nn.Module):
     """Probabilities of two categories of a known joint distribution, given what is known of the other."""
 
-    def forward(self, rows: Rows) -> Outputs:
+    def forward(self, rows: Rows, dtype: torch.dtype) -> Outputs:
         joint = torch.tensor(JOINT, dtype=torch.float32)
         a, b = rows.levels[:, 0], rows.levels[:, 1]
         of_a = torch.where((b < 0)[:, None], joint.sum(dim=1), joint[:, b.clamp_min(0)].T)

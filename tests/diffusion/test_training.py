@@ -7,7 +7,7 @@ import torch
 
 from diffputer.diffusion.denoiser import Denoiser
 from diffputer.diffusion.matching import make_trainer
-from diffputer.diffusion.training import MStep, Trainer
+from diffputer.diffusion.training import MStep, Trainer, train_together
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import PaperSettings
 
@@ -80,3 +80,17 @@ def test_a_deadline_ends_training(x: torch.Tensor) -> None:
         x, dataclasses.replace(SETTINGS, max_steps=10**7, patience=10**7), deadline=Deadline.after(0.0)
     )
     assert result.steps == 1
+
+
+def test_trainings_side_by_side_are_those_one_after_the_other(x: torch.Tensor) -> None:
+    alone = [fit(x * scale)[0] for scale in (1.0, 2.0)]
+    together = []
+    for scale in (1.0, 2.0):
+        trainer = make_trainer(Denoiser(x.shape[1], 32, 0.5), len(x), SETTINGS, torch.float32)
+        trainer.objective.use_table(x * scale)  # type: ignore[attr-defined]
+        together.append(trainer)
+    results = train_together([trainer.train(seed=0) for trainer in together])
+    assert all(result.steps > 0 for result in results)
+    for one, other in zip(alone, together, strict=True):
+        for mine, theirs in zip(one.averaged.parameters(), other.averaged.parameters(), strict=True):
+            assert torch.equal(mine, theirs)

@@ -6,26 +6,36 @@ batched product. Both backbones take the features of every column and give every
 
 from __future__ import annotations
 
+import importlib.util
 import math
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+#: Columns that fit into one program of the CUDA kernel (row_kernels.py).
+MOST_COLUMNS_AT_ONCE = 128
+#: Rows that the gradient of a weight sums over at least, in one of its parts.
+ROWS_OF_A_SUM = 1024
+
 
 class MemberLinear(nn.Module):
-    """E linear layers side by side.
+    """E linear layers side by side; computes in the precision of its input.
 
-    Shape: x [E, n, i] -> [E, n, o].
+    Shape: x [E, n, i], plus [E, n, o] -> plus (or the bias) + x W [E, n, o].
     """
 
-    def __init__(self, members: int, n_in: int, n_out: int) -> None:
+    def __init__(self, members: int, n_in: int, n_out: int, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(members, n_in, n_out))
-        self.bias = nn.Parameter(torch.empty(members, 1, n_out))
+        self.bias = nn.Parameter(torch.empty(members, 1, n_out)) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.baddbmm(self.bias.to(x.dtype), x, self.weight.to(x.dtype))
+    def forward(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        plus = self.bias.to(x.dtype) if self.bias is not None else plus
+        product: Tensor = _Product.apply(x, self.weight.to(x.dtype), plus)  # type: ignore[no-untyped-call]
+        return product
 
     @torch.no_grad()
     def reset(self, generator: torch.Generator, gain: float = 1.0) -> None:
@@ -33,11 +43,42 @@ class MemberLinear(nn.Module):
         bound = gain / math.sqrt(self.weight.shape[1])
         values = torch.rand(self.weight.shape, generator=generator) * (2 * bound) - bound
         self.weight.copy_(values.to(self.weight.device))
-        self.bias.zero_()
+        if self.bias is not None:
+            self.bias.zero_()
+
+
+class _Product(torch.autograd.Function):
+    """plus + x W. The gradient of W sums over rows in parts, so that long sums fill a GPU.
+
+    Shape: x [E, n, i], W [E, i, o], plus [E, n or 1, o] or None -> [E, n, o].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.plus_rows = None if plus is None else plus.shape[1]
+        return torch.bmm(x, weight) if plus is None else torch.baddbmm(plus, x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        E, n, i = x.shape
+        parts = max((k for k in (1, 2, 4, 8) if n % k == 0 and n // k >= ROWS_OF_A_SUM), default=1)
+        slope = slope.contiguous()
+        x_parts, slope_parts = (t.view(E * parts, n // parts, -1) for t in (x, slope))
+        d_weight = torch.bmm(x_parts.transpose(1, 2), slope_parts).view(E, parts, i, -1)
+        d_plus = slope.sum(dim=1, keepdim=True) if ctx.plus_rows == 1 else slope
+        return (
+            torch.bmm(slope, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None,
+            d_weight.sum(dim=1) if parts > 1 else d_weight[:, 0],
+            d_plus if ctx.needs_input_grad[2] else None,
+        )
 
 
 class Dropout(nn.Module):
-    """Sets a share of the inputs to zero in training; draws from a generator of its own.
+    """Leaves out a share of the inputs in training, and scales them by what is left otherwise.
+
+    Draws from a generator of its own.
 
     Shape: any -> the same.
     """
@@ -48,26 +89,23 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.share == 0:
+        if self.share == 0:
             return x
-        kept = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.share
-        return x * kept / (1 - self.share)
+        if not self.training:
+            return x * (1 - self.share)
+        return x * torch.empty_like(x).bernoulli_(1 - self.share, generator=self.generator)
 
 
-class MemberNorm(nn.Module):
-    """Layer normalisation with a scale for each member.
+def normalise(x: Tensor) -> Tensor:
+    """Give each row mean zero and deviation one; the layer that follows has the scales.
 
-    Shape: x [E, n, h] -> the same.
+    Shape: x [..., h] -> the same.
     """
+    if x.is_cuda and has_kernels():
+        from . import row_kernels
 
-    def __init__(self, members: int, width: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(members, 1, width))
-        self.shift = nn.Parameter(torch.zeros(members, 1, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        normal = F.layer_norm(x, x.shape[-1:])
-        return normal * self.scale.to(x.dtype) + self.shift.to(x.dtype)
+        return row_kernels.normalise(x.contiguous())
+    return F.layer_norm(x, x.shape[-1:])
 
 
 class ResidualMLP(nn.Module):
@@ -80,45 +118,58 @@ class ResidualMLP(nn.Module):
         super().__init__()
         self.dropout = Dropout(dropout)
         self.entry = MemberLinear(members, n_in, width)
-        self.norms = nn.ModuleList(MemberNorm(members, width) for _ in range(depth))
         self.inner = nn.ModuleList(MemberLinear(members, width, width) for _ in range(depth))
         self.outer = nn.ModuleList(MemberLinear(members, width, width) for _ in range(depth))
-        self.last = MemberNorm(members, width)
 
     def forward(self, features: Tensor, noise: Tensor) -> Tensor:
-        h = self.entry(features) + noise
-        for norm, inner, outer in zip(self.norms, self.inner, self.outer, strict=True):
-            step = self.dropout(F.silu(inner(norm(h))))
-            h = h + outer(step)
-        result: Tensor = F.silu(self.last(h))
-        return result
+        h = self.entry(features, plus=noise)
+        for inner, outer in zip(self.inner, self.outer, strict=True):
+            h = outer(self.dropout(F.silu(inner(normalise(h)))), plus=h)
+        return normalise(h)
+
+
+def attend(qkv: Tensor) -> Tensor:
+    """Attend from every column of a row to every column.
+
+    Shape: qkv [E, c, n, 3, heads, d] -> [E, c, n, heads * d].
+    """
+    if qkv.is_cuda and qkv.shape[1] <= MOST_COLUMNS_AT_ONCE and has_kernels():
+        from . import row_kernels
+
+        return row_kernels.attend(qkv)
+    E, c, n, _, heads, d = qkv.shape
+    q, k, v = qkv.permute(3, 0, 2, 4, 1, 5).flatten(1, 2).unbind(0)
+    mixed = F.scaled_dot_product_attention(q, k, v).view(E, n, heads, c, d)
+    return mixed.permute(0, 3, 1, 2, 4).reshape(E, c, n, heads * d)
+
+
+@cache
+def has_kernels() -> bool:
+    """Say whether Triton, which compiles the kernels, is there (it comes with torch for CUDA on Linux)."""
+    return importlib.util.find_spec("triton") is not None
 
 
 class ColumnAttention(nn.Module):
     """Blocks of attention between columns and an MLP on each column.
 
-    Shape: tokens [E, n, c, h] -> the same.
+    Shape: tokens [E, c, n, h] -> the same.
     """
 
     def __init__(self, members: int, width: int, depth: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads, self.dropout = heads, Dropout(dropout)
-        self.norms_1 = nn.ModuleList(MemberNorm(members, width) for _ in range(depth))
-        self.qkv = nn.ModuleList(MemberLinear(members, width, 3 * width) for _ in range(depth))
-        self.merge = nn.ModuleList(MemberLinear(members, width, width) for _ in range(depth))
-        self.norms_2 = nn.ModuleList(MemberNorm(members, width) for _ in range(depth))
-        self.inner = nn.ModuleList(MemberLinear(members, width, 2 * width) for _ in range(depth))
-        self.outer = nn.ModuleList(MemberLinear(members, 2 * width, width) for _ in range(depth))
-        self.last = MemberNorm(members, width)
+
+        def layers(n_in: int, n_out: int) -> nn.ModuleList:
+            return nn.ModuleList(MemberLinear(members, n_in, n_out) for _ in range(depth))
+
+        self.qkv, self.merge = layers(width, 3 * width), layers(width, width)
+        self.inner, self.outer = layers(width, 2 * width), layers(2 * width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        E, n, c, width = tokens.shape
-        h = tokens.reshape(E, n * c, width)
+        E, c, n, width = tokens.shape
+        h = tokens.reshape(E, c * n, width)
         for k in range(len(self.qkv)):
-            qkv = self.qkv[k](self.norms_1[k](h)).view(E * n, c, 3, self.heads, width // self.heads)
-            q, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-            mixed = F.scaled_dot_product_attention(q, key, value)
-            h = h + self.merge[k](mixed.transpose(1, 2).reshape(E, n * c, width))
-            step = self.dropout(F.silu(self.inner[k](self.norms_2[k](h))))
-            h = h + self.outer[k](step)
-        return F.silu(self.last(h)).view(E, n, c, width)
+            qkv = self.qkv[k](normalise(h)).view(E, c, n, 3, self.heads, width // self.heads)
+            h = self.merge[k](attend(qkv).reshape(E, c * n, width), plus=h)
+            h = self.outer[k](self.dropout(F.silu(self.inner[k](normalise(h)))), plus=h)
+        return normalise(h).view(E, c, n, width)

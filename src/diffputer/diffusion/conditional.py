@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .backbones import ColumnAttention, MemberLinear, MemberNorm, ResidualMLP
+from .backbones import ColumnAttention, MemberLinear, ResidualMLP
 from .schedule import scalings
 
 #: Levels of the quantiles that one evaluation gives.
@@ -36,7 +36,11 @@ _NORMAL_DISTANCE = 1.6832424671458286
 #: No cell is surer than this, in units of its column's deviation.
 SMALLEST_SPREAD = 0.02
 #: Numbers that describe a cell of a numeric column to the network.
-FEATURES = 5
+FEATURES = 8
+#: What bfloat16 leaves of a number near one is about this small.
+FINE = 2.0**-7
+#: Logits stay in this range, so that their exponentials can be added up as they are.
+LARGEST_LOGIT = 30.0
 
 
 @dataclass
@@ -140,13 +144,13 @@ class NoiseFeatures(nn.Module):
     def __init__(self, members: int, width: int, waves: int = 16) -> None:
         super().__init__()
         self.register_buffer("frequencies", torch.logspace(-0.5, 1.5, waves), persistent=False)
-        self.layer = MemberLinear(members, 2 * waves, width)
+        self.layer = MemberLinear(members, 2 * waves, width, bias=True)
         self.infinity = nn.Parameter(torch.zeros(members, 1, width))
 
-    def forward(self, label: Tensor, blank: Tensor) -> Tensor:
+    def forward(self, label: Tensor, blank: Tensor, dtype: torch.dtype) -> Tensor:
         angles = label[..., None] * self.frequencies
-        vector = self.layer(torch.cat([angles.sin(), angles.cos()], dim=-1))
-        return torch.where(blank[..., None], self.infinity.to(vector.dtype), vector)
+        vector = self.layer(torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype))
+        return torch.where(blank[..., None], self.infinity.to(dtype), vector)
 
 
 class ConditionalNetwork(nn.Module):
@@ -155,6 +159,8 @@ class ConditionalNetwork(nn.Module):
     slot_column: Tensor
     slot_level: Tensor
     quantile_levels: Tensor
+    level_range: Tensor
+    slots: Tensor
 
     def __init__(
         self,
@@ -179,45 +185,83 @@ class ConditionalNetwork(nn.Module):
         self.noise = NoiseFeatures(members, width)
         if backbone == "mlp":
             n_in = FEATURES * self.p + len(slots) + len(self.levels)
-            self.body: nn.Module = ResidualMLP(members, n_in, width, depth, dropout)
-            self.exit = MemberLinear(members, width, self.p * self.n_outputs + len(slots))
+            n_out = self.p * self.n_outputs + len(slots)
+            self.body: nn.Module = ResidualMLP(members, _rounded(n_in), width, depth, dropout)
+            self.exit = MemberLinear(members, width, _rounded(n_out), bias=True)
         else:
             self.body = ColumnAttention(members, width, depth, max(1, width // 32), dropout)
-            # One small layer a numeric column in and out, as one product over columns.
+            # One small layer a column in and out, as one product over columns; levels are filled up
+            # to those of the column that has most, and the first input says that the level is unknown.
+            most, q = max(self.levels, default=0), len(self.levels)
             self.entry_weight = nn.Parameter(torch.empty(members, self.p, FEATURES, width))
-            self.entry_bias = nn.Parameter(torch.empty(members, self.p, width))
-            self.exit_weight = nn.Parameter(torch.empty(members, self.p, width, self.n_outputs))
-            self.exit_bias = nn.Parameter(torch.empty(members, self.p, self.n_outputs))
-            self.level_entries = nn.ModuleList(MemberLinear(members, n + 1, width) for n in self.levels)
-            self.level_exits = nn.ModuleList(MemberLinear(members, width, n) for n in self.levels)
+            self.exit_weight = nn.Parameter(torch.empty(members, self.p, width, _rounded(self.n_outputs)))
+            self.exit_bias = nn.Parameter(torch.empty(members, self.p, _rounded(self.n_outputs)))
+            self.level_entry = nn.Parameter(torch.empty(members, q, _rounded(most + 1), width))
+            most = _rounded(most)
+            self.level_exit = nn.Parameter(torch.empty(members, q, width, most))
+            self.level_bias = nn.Parameter(torch.empty(members, q, most))
+            self.register_buffer("level_range", torch.arange(self.level_entry.shape[2]) - 1, persistent=False)
+            self.register_buffer("slots", pairs[:, 0] * most + pairs[:, 1], persistent=False)
         self.reset(torch.Generator().manual_seed(0))
 
-    def forward(self, rows: Rows) -> Outputs:
+    def forward(self, rows: Rows, dtype: torch.dtype | None = None) -> Outputs:
+        """Evaluate, inside in the given precision (default: the weights')."""
         E, n = self.members, len(rows.label) // self.members
-        known = rows.known.to(rows.x.dtype)
-        noisy = [rows.noisy, rows.is_noisy.to(known.dtype)]
-        numbers = torch.stack([rows.x, rows.z, known, *noisy], dim=-1)
-        indicators = (rows.levels[:, self.slot_column] == self.slot_level).to(known.dtype)
-        unknown = (rows.levels < 0).to(known.dtype)
-        noise = self.noise(rows.label.view(E, n), rows.blank.view(E, n))
-        if self.backbone == "mlp":
-            features = torch.cat([numbers.flatten(1), indicators, unknown], dim=1)
-            features = features.view(E, n, features.shape[1])
-            out = self.exit(self.body(features.to(noise.dtype), noise))
-            numeric, logits = out.split([self.p * self.n_outputs, len(self.slot_level)], dim=-1)
-            numeric = numeric.reshape(E, n, self.p, self.n_outputs).float()
-            return _outputs(numeric, list(logits.float().split(self.levels, dim=-1)))
-        numbers = numbers.view(E, n, self.p, FEATURES)
-        tokens = [torch.einsum("enpf,epfh->enph", numbers, self.entry_weight) + self.entry_bias[:, None]]
-        parts = indicators.view(E, n, -1).split(self.levels, dim=-1) if self.levels else ()
-        for k, (entry, part) in enumerate(zip(self.level_entries, parts, strict=True)):
-            full = torch.cat([part, unknown.view(E, n, -1)[..., k : k + 1]], dim=-1)
-            tokens.append(entry(full)[:, :, None])
-        h = self.body(torch.cat([t.to(noise.dtype) for t in tokens], dim=2) + noise[:, :, None])
-        numeric = torch.einsum("enph,epho->enpo", h[:, :, : self.p], self.exit_weight.to(h.dtype))
-        numeric = numeric.float() + self.exit_bias[:, None]
-        logits = [exit(h[:, :, self.p + k]).float() for k, exit in enumerate(self.level_exits)]
-        return _outputs(numeric, logits)
+        dtype = dtype or self.noise.infinity.dtype
+        # What bfloat16 would round away comes as numbers of its own.
+        cells = (
+            rows.x, rows.z, _fine(rows.x), _fine(rows.z), rows.known, rows.noisy, rows.is_noisy,
+            torch.ones_like(rows.known),
+        )  # fmt: skip
+        numbers = torch.stack([cell.to(dtype) for cell in cells], dim=-1)
+        noise = self.noise(rows.label.view(E, n), rows.blank.view(E, n), dtype)
+        numeric, logits = (self._mlp if self.backbone == "mlp" else self._attention)(
+            numbers, rows.levels, noise
+        )
+        rest = numeric.shape[-1] - self.n_outputs
+        denoised, mean, quantiles, _ = numeric.float().split([1, 1, len(QUANTILES), rest], dim=-1)
+        logits = logits.float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
+        return Outputs(
+            denoised.squeeze(-1), mean.squeeze(-1), quantiles, list(logits.split(self.levels, dim=-1))
+        )
+
+    def _mlp(self, numbers: Tensor, levels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        E, n, _ = noise.shape
+        indicators = (levels[:, self.slot_column] == self.slot_level).to(noise.dtype)
+        parts = [numbers.flatten(1), indicators, (levels < 0).to(noise.dtype)]
+        width = sum(part.shape[1] for part in parts)
+        if rest := _rounded(width) - width:
+            parts.append(indicators.new_zeros(E * n, rest))
+        out = self.exit(self.body(torch.cat(parts, dim=1).view(E, n, width + rest), noise))
+        sizes = [self.p * self.n_outputs, len(self.slot_level)]
+        numeric, logits, _ = out.split([*sizes, out.shape[-1] - sum(sizes)], dim=-1)
+        return numeric.reshape(E, n, self.p, self.n_outputs), logits
+
+    def _attention(self, numbers: Tensor, levels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        # Columns come before rows: each column's own layers are then plain batched products.
+        E, n, width = noise.shape
+        dtype, p, q = noise.dtype, self.p, len(self.levels)
+
+        def by_column(cells: Tensor) -> Tensor:
+            columns, size = cells.shape[1:]
+            return cells.view(E, n, columns, size).transpose(1, 2).reshape(E * columns, n, size)
+
+        def times(cells: Tensor, weight: Tensor) -> Tensor:
+            product = torch.bmm(cells, weight.to(dtype).flatten(0, 1))
+            return product.view(E, weight.shape[1], n, weight.shape[3])
+
+        tokens = times(by_column(numbers), self.entry_weight)
+        if q:
+            indicators = (levels[..., None] == self.level_range).to(dtype)
+            tokens = torch.cat([tokens, times(by_column(indicators), self.level_entry)], dim=1)
+        h = self.body(tokens + noise[:, None])
+        numeric = times(h[:, :p].reshape(E * p, n, width), self.exit_weight)
+        numeric = (numeric + self.exit_bias[:, :, None].to(dtype)).transpose(1, 2)
+        if not q:
+            return numeric, numeric.new_zeros(E, n, 0)
+        logits = times(h[:, p:].reshape(E * q, n, width), self.level_exit)
+        logits = (logits + self.level_bias[:, :, None].to(dtype)).transpose(1, 2)
+        return numeric, logits.flatten(2)[..., self.slots]
 
     @torch.no_grad()
     def reset(self, generator: torch.Generator) -> None:
@@ -226,25 +270,30 @@ class ConditionalNetwork(nn.Module):
             if isinstance(module, MemberLinear):
                 small = "outer" in name or "merge" in name
                 module.reset(generator, 0.3 if small else 1.0)
-            elif isinstance(module, MemberNorm):
-                module.scale.fill_(1)
-                module.shift.zero_()
         self.noise.infinity.zero_()
         if self.backbone != "mlp":
             for parameter, fan_in in (
-                (self.entry_weight, FEATURES), (self.entry_bias, FEATURES), (self.exit_weight, 4096),
+                (self.entry_weight, FEATURES), (self.exit_weight, 4096),
+                (self.level_entry, FEATURES), (self.level_exit, 4096),
             ):  # fmt: skip
                 values = torch.randn(parameter.shape, generator=generator) / math.sqrt(fan_in)
                 parameter.copy_(values.to(parameter.device))
         # At first every cell is taken to be standard normal in z.
         bias = torch.cat([torch.zeros(2), torch.special.ndtri(torch.tensor(QUANTILES))])
         if self.backbone == "mlp":
+            assert self.exit.bias is not None
             self.exit.bias[..., : self.p * self.n_outputs] = bias.repeat(self.p).to(self.exit.bias.device)
         else:
-            self.exit_bias.copy_(bias.to(self.exit_bias.device).expand_as(self.exit_bias))
+            self.exit_bias.zero_()
+            self.exit_bias[..., : self.n_outputs] = bias.to(self.exit_bias.device)
+            self.level_bias.zero_()
 
-    def fresh(self, members: int) -> ConditionalNetwork:
-        """Give a network of the same shape with so many members, to be given weights."""
+    def matrices(self) -> list[nn.Parameter]:
+        """Give the weights between hidden layers, which orthogonalised steps are for."""
+        return [p for name, p in self.body.named_parameters() if not name.startswith("entry")]
+
+    def fresh(self, members: int, dtype: torch.dtype = torch.float32) -> ConditionalNetwork:
+        """Give a network of the same shape with so many members, to be given weights, in a precision."""
         network = ConditionalNetwork(
             self.p,
             self.levels,
@@ -254,6 +303,8 @@ class ConditionalNetwork(nn.Module):
             depth=self.depth,
             dropout=self.dropout,
         )
+        for parameter in network.parameters():
+            parameter.data = parameter.data.to(dtype)
         return network.to(self.slot_level.device)
 
     def member(self, number: int) -> ConditionalNetwork:
@@ -263,5 +314,11 @@ class ConditionalNetwork(nn.Module):
         return one.requires_grad_(False).eval()
 
 
-def _outputs(numeric: Tensor, logits: list[Tensor]) -> Outputs:
-    return Outputs(numeric[..., 0], numeric[..., 1], numeric[..., 2:], logits)
+def _fine(values: Tensor) -> Tensor:
+    """Give what bfloat16 leaves of numbers."""
+    return (values - values.bfloat16().float()) / FINE
+
+
+def _rounded(n: int) -> int:
+    """Round up to a multiple of eight, which is what matrix units take."""
+    return -(-n // 8) * 8

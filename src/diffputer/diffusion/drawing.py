@@ -26,7 +26,6 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, centre
 from .marginals import Marginals
-from .prediction import autocast
 from .schedule import noise_levels, scalings
 
 #: By this part of the steps all categories are known, so that numbers can still follow them.
@@ -67,7 +66,7 @@ def draw_rows(
     reveal_at = _reveal_steps(levels < 0, keys, max(1, round(REVEALED_BY * steps)))
     chances = keyed_uniform(keys, 1, max(1, q))
 
-    outputs = _evaluate(network, rows, dtype)
+    outputs: Outputs = network(rows, dtype)
     middle, spread = (part[0] for part in centre(outputs))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
     _reveal(levels, outputs, reveal_at == 0, chances)
@@ -76,7 +75,7 @@ def draw_rows(
     for i in range(steps):
         level = torch.full((len(keys), 1), float(sigma[i]), device=r.device)
         noisy = add_noise(rows, middle, spread, unknown, r, level, levels)
-        outputs = _evaluate(network, noisy, dtype)
+        outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
         _reveal(levels, outputs, reveal_at == i + 1, chances)
@@ -88,12 +87,6 @@ def draw_rows(
         r = ratio * r + (1 - ratio) * target
         before = denoised
     return Drawn(marginals.values_at(middle + spread * r), levels)
-
-
-def _evaluate(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Outputs:
-    with autocast(dtype, rows.x.device):
-        outputs: Outputs = network(rows)
-    return outputs
 
 
 def _reveal_steps(unknown: Tensor, keys: Tensor, steps: int) -> Tensor:

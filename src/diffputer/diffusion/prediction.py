@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .conditional import ConditionalNetwork, Rows
-
-
-def autocast(dtype: torch.dtype, device: torch.device) -> torch.autocast:
-    """Give the context in which products run in bfloat16, if they shall."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16, cache_enabled=False)
+from .conditional import ConditionalNetwork, Outputs, Rows
 
 
 @dataclass
@@ -43,8 +38,7 @@ def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Pred
     """Average the members of a network over blank rows."""
     E = network.members
     repeated = Rows(**{k: v.repeat(E, *[1] * (v.ndim - 1)) for k, v in vars(rows).items()})
-    with autocast(dtype, rows.x.device):
-        outputs = network(repeated)
+    outputs: Outputs = network(repeated, dtype)
     return Prediction(
         outputs.mean.mean(dim=0),
         outputs.quantiles.mean(dim=0).sort(dim=-1).values,

@@ -8,21 +8,22 @@ The loss is taken at cells that were really observed.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..runtime.seeding import derive_seed
 from ..settings import ConditionalSettings
 from .backbones import Dropout
 from .conditional import QUANTILES, ConditionalNetwork, Outputs, Rows, add_noise, centre, describe
 from .marginals import Marginals
-from .prediction import Prediction, autocast, predict
+from .prediction import Prediction, predict
 from .schedule import scalings
+from .training import AVERAGE_EVERY
 
 #: Rows with held-out cells on which the held-out loss is computed.
 VALIDATION_ROWS = 8192
@@ -79,6 +80,11 @@ class Table:
             dtype=torch.float32,
             device=device,
         )
+        # Which category each level (of all, side by side) belongs to, and where those of a category begin.
+        sizes = torch.tensor(columns.levels, dtype=torch.int64)
+        of_level = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+        self.membership = torch.eye(len(sizes))[of_level].to(device)
+        self.offsets = (sizes.cumsum(0) - sizes).to(device)
 
 
 def _entropy(levels: NDArray[np.float32], n_levels: int) -> float:
@@ -107,6 +113,13 @@ class RowSplitting:
             if isinstance(module, Dropout):
                 module.generator = self._generator
         self._batch = network.members * batch_size
+        few = max(1, round(settings.noised_share * batch_size))
+        # The first rows of each member's part are noised as well.
+        places = torch.arange(self._batch, device=table.device)
+        self._some = self._by_member(places)[:, :few].reshape(-1)
+        self._is_blank = (torch.arange(batch_size + few, device=table.device) < batch_size).float()[:, None]
+        self._reference = copy.deepcopy(network).requires_grad_(False).eval()
+        self._averaged: list[Tensor] = []
         self._filled = torch.zeros(0, device=table.device)
         self._validation = validation
 
@@ -122,8 +135,14 @@ class RowSplitting:
         self._generator.manual_seed(derive_seed(seed, "splits") & ((1 << 63) - 1))
         return [self._generator]
 
+    def follow(self, averaged: nn.Module) -> None:
+        """Measure what is noised from the answers of averaged weights."""
+        self._averaged = list(averaged.parameters())
+
     def before_step(self, step: int) -> None:
-        """Nothing is needed from outside."""
+        """Take the averaged weights as they are now."""
+        if step % AVERAGE_EVERY == 0 and self._averaged:
+            torch._foreach_copy_(list(self._reference.parameters()), self._averaged)
 
     def _uniform(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self._generator, device=self._table.device)
@@ -145,7 +164,11 @@ class RowSplitting:
         return torch.where((known & hidden).any(dim=1, keepdim=True), hidden, uniform)
 
     def loss(self, counter: Tensor) -> Tensor:
-        """Give the loss of a batch of splits: of the blank rows, and of the same rows noised."""
+        """Give the loss of a batch of splits: blank rows, and some of them noised as well.
+
+        What is noised is measured from the middles that the averaged weights give, as in a draw: those of
+        the present weights swing from step to step, and draws would be too wide.
+        """
         table = self._table
         rows = self._pick_rows()
         x, observed = table.x[rows], table.known[rows]
@@ -163,61 +186,48 @@ class RowSplitting:
         below, upto = self._marginals.distribution(values)
         z_known = torch.special.ndtri((below + upto) / 2)
         z = torch.special.ndtri(below + (upto - below) * self._uniform(*values.shape))
-
         blank = describe(values, z_known, known, torch.where(known_levels, levels, -1))
-        with autocast(self._dtype, z.device):
-            outputs = self._network(blank)
-        total = self._share(
-            (outputs.denoised - self._by_member(z)) ** 2
-            + (outputs.mean - self._by_member(values)) ** 2
-            + pinball(outputs.quantiles, self._by_member(z), self._network.quantile_levels),
-            wanted,
-            self._level_losses(outputs, levels),
-            wanted_levels,
-        )
 
-        # The first rows of each member's part are noised as well.
-        few = max(1, round(self._settings.noised_share * (len(z) // self._network.members)))
-        some = self._by_member(torch.arange(len(z), device=z.device)[:, None])[:, :few].reshape(-1)
-        middle, spread = (part.detach().reshape(z.shape)[some] for part in centre(outputs))
-        r, noised, wanted, levels = (z[some] - middle) / spread, noised[some], wanted[some], levels[some]
+        some, few = self._some, blank.part(self._some)
+        with torch.no_grad():
+            middle, spread = (part.flatten(0, 1) for part in centre(self._reference(few, self._dtype)))
+        r = (z[some] - middle) / spread
         normal = torch.randn(len(r), 1 + r.shape[1], generator=self._generator, device=r.device)
         s = self._settings
         sigma = torch.exp(s.noise_log_mean + s.noise_log_deviation * normal[:, :1])
         r_t = r + sigma * normal[:, 1:]
         # On the way from noise to data categories become known one after the other, in any order.
-        revealed = noised_levels[some] & (self._uniform(*levels.shape) < self._uniform(len(r), 1))
-        known_levels = torch.where(known_levels[some] | revealed, levels, -1)
-        noisy = add_noise(blank.part(some), middle, spread, noised, r_t, sigma, known_levels)
-        with autocast(self._dtype, r.device):
-            outputs = self._network(noisy)
+        revealed = noised_levels[some] & (self._uniform(len(r), levels.shape[1]) < self._uniform(len(r), 1))
+        shown_levels = torch.where(revealed, levels[some], few.levels)
+        noisy = add_noise(few, middle, spread, noised[some], r_t, sigma, shown_levels)
         c_skip, c_out, _, _ = scalings(sigma, 1.0)
-        return total + self._share(
-            (outputs.denoised - self._by_member((r - c_skip * r_t) / c_out)) ** 2,
-            wanted,
-            self._level_losses(outputs, levels),
-            wanted_levels[some] & ~revealed,
+
+        both = zip(vars(blank).items(), vars(noisy).values(), strict=True)
+        outputs: Outputs = self._network(
+            Rows(**{name: self._join(first, second).flatten(0, 1) for (name, first), second in both}),
+            self._dtype,
         )
+        target = self._join(z, (r - c_skip * r_t) / c_out)
+        numbers = (outputs.denoised - target) ** 2 + self._is_blank * (
+            (outputs.mean - self._join(values, r)) ** 2
+            + pinball(outputs.quantiles, target, self._network.quantile_levels)
+        )
+        p, q = wanted.shape[1], wanted_levels.shape[1]
+        total = (numbers * self._join(_share(wanted, p + q), _share(wanted[some], p + q))).sum()
+        if q:
+            losses = level_loss(outputs.logits, self._join(levels, levels[some]), table)
+            wanted_later = wanted_levels[some] & ~revealed
+            shares = self._join(_share(wanted_levels, p + q), _share(wanted_later, p + q))
+            total = total + (losses * shares).sum()
+        return total
 
     def _by_member(self, cells: Tensor) -> Tensor:
         E = self._network.members
-        return cells.reshape(E, len(cells) // E, cells.shape[1])
+        return cells.reshape(E, len(cells) // E, *cells.shape[1:])
 
-    def _level_losses(self, outputs: Outputs, levels: Tensor) -> Tensor:
-        return level_loss(outputs.logits, self._by_member(levels), self._table.entropies)
-
-    def _share(self, numbers: Tensor, wanted: Tensor, levels: Tensor, wanted_levels: Tensor) -> Tensor:
-        """Average losses of cells, each column weighted alike.
-
-        Shape: numbers [E, n, p], wanted [E n, p], levels [E, n, q], wanted_levels [E n, q].
-        """
-        p, q = wanted.shape[1], wanted_levels.shape[1]
-        total = numbers.new_zeros(())
-        for losses, where, columns in ((numbers, wanted, p), (levels, wanted_levels, q)):
-            if columns:
-                mean = (losses * self._by_member(where)).sum() / where.sum().clamp_min(1)
-                total = total + mean * (columns / (p + q))
-        return total
+    def _join(self, blank: Tensor, noised: Tensor) -> Tensor:
+        """Put blank and noised rows one below the other, for each member. Shape: [E, n, ...]."""
+        return torch.cat([self._by_member(blank), self._by_member(noised)], dim=1)
 
     def held_out_loss(self, averaged: nn.Module) -> float | None:
         """Give the loss on held-out cells."""
@@ -230,27 +240,34 @@ def _parts(cells: Tensor, table: Table) -> tuple[Tensor, Tensor]:
     return cells[:, table.numeric], cells[:, table.categorical]
 
 
+def _share(wanted: Tensor, n_columns: int) -> Tensor:
+    """Give the weight of each cell in the mean over those that are asked for, columns weighted alike.
+
+    Shape: wanted [n, k] -> [n, k].
+    """
+    return wanted * (wanted.shape[1] / n_columns / wanted.sum().clamp_min(1))
+
+
 def pinball(quantiles: Tensor, z: Tensor, levels: Tensor) -> Tensor:
     """Give twice the mean quantile loss, which approximates the CRPS.
 
     Shape: quantiles [..., Q], z [...], levels [Q] -> [...].
     """
-    error = z[..., None] - quantiles
-    return 2 * torch.maximum(levels * error, (levels - 1) * error).mean(dim=-1)
+    over = quantiles - z[..., None]
+    slope = ((over > 0).to(over.dtype) - levels).detach()
+    return 2 * (over * slope).mean(dim=-1)
 
 
-def level_loss(logits: list[Tensor], levels: Tensor, entropies: Tensor) -> Tensor:
+def level_loss(logits: list[Tensor], levels: Tensor, table: Table) -> Tensor:
     """Give the cross-entropy of every category, in units of the entropy of its marginal distribution.
 
-    Shape: logits q of [E, n, L_k], levels [E, n, q], entropies [q] -> [E, n, q].
+    All categories at once: logits are bounded, so that exponentials can be summed as they are.
+
+    Shape: logits q of [E, n, L_k], levels [E, n, q] -> [E, n, q].
     """
-    if not logits:
-        return entropies.new_zeros(levels.shape)
-    losses = [
-        F.cross_entropy(of_column.flatten(0, 1), levels[..., k].flatten(), reduction="none")
-        for k, of_column in enumerate(logits)
-    ]
-    return torch.stack(losses, dim=-1).view(levels.shape) / entropies
+    flat = torch.cat(logits, dim=-1)
+    sums = flat.exp() @ table.membership
+    return (sums.log() - flat.gather(-1, levels + table.offsets)) / table.entropies
 
 
 def blank_rows(x: Tensor, known: Tensor, marginals: Marginals, numeric: Tensor, categorical: Tensor) -> Rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from ..runtime.devices import Deadline
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, torch_generator
+from .optimizers import Muon
 
 #: Steps between two updates of the averaged weights.
 AVERAGE_EVERY = 10
@@ -52,6 +54,8 @@ class TrainingPlan:
     gradient_limit: float | None = None
     """Longer gradients are cut to this length."""
     second_moment_decay: float = 0.999
+    orthogonal: bool = False
+    """Whether the matrices inside the network take orthogonalised steps (optimizers.py)."""
     check_every: int = 50
     """Steps between two looks at the held-out loss (and at the clock)."""
 
@@ -79,6 +83,36 @@ class Trainable(Protocol):
         """Draw fresh weights."""
 
 
+#: A training that can be resumed where it pauses; it ends with the M-step.
+Run = Generator[None, None, MStep]
+
+
+def train_together(runs: Sequence[Run]) -> list[MStep]:
+    """Advance several trainings in turn until all have ended.
+
+    On CUDA each has a stream of its own, so that their kernels, most of which fill a part of the device
+    only, run side by side.
+    """
+    on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+    streams = [torch.cuda.Stream() if on_cuda and len(runs) > 1 else None for _ in runs]
+    results: dict[int, MStep] = {}
+    for stream in streams:
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream())
+    while len(results) < len(runs):
+        for k, run in enumerate(runs):
+            if k not in results:
+                try:
+                    with torch.cuda.stream(streams[k]):
+                        next(run)
+                except StopIteration as stop:
+                    results[k] = stop.value
+    for stream in streams:
+        if stream is not None:
+            torch.cuda.current_stream().wait_stream(stream)
+    return [results[k] for k in range(len(runs))]
+
+
 class Trainer:
     """Fits one module again and again, once an EM round."""
 
@@ -93,26 +127,53 @@ class Trainer:
         self._loss = torch.zeros((), device=device)
         # A tensor, so that a captured step sees it change.
         self._rate = torch.tensor(plan.learning_rate, device=device) if on_cuda else plan.learning_rate
-        self._optimizer = torch.optim.AdamW(
-            module.parameters(),
-            lr=self._rate,
-            betas=(0.9, plan.second_moment_decay),
-            weight_decay=plan.weight_decay,
-            fused=device.type in ("cuda", "cpu"),
-            capturable=on_cuda,
-        )
+        # Weights in bfloat16 are too coarse for small steps: those that are trained are in float32.
+        self._weights: list[Tensor] = list(module.parameters())
+        self._masters = [
+            p if p.dtype == torch.float32 else p.detach().float().requires_grad_() for p in self._weights
+        ]
+        self._is_coarse = any(p.dtype != torch.float32 for p in self._weights)
+        matrices = {id(p) for p in module.matrices()} if plan.orthogonal else set()  # type: ignore[operator]
+        pairs = list(zip(self._weights, self._masters, strict=True))
+        others = [master for weight, master in pairs if id(weight) not in matrices]
+        self._optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                others,
+                lr=self._rate,
+                betas=(0.9, plan.second_moment_decay),
+                weight_decay=plan.weight_decay,
+                fused=device.type in ("cuda", "cpu"),
+                capturable=on_cuda,
+            )
+        ]
+        if plan.orthogonal:
+            inner = [master for weight, master in pairs if id(weight) in matrices]
+            self._optimizers.append(Muon(inner, self._rate, weight_decay=plan.weight_decay))
         # The E-step uses the averaged weights (NOTE[paper]: the paper uses the last, the authors' code
         # those of the lowest training loss; see docs/dev/deviations.md).
-        self.averaged = copy.deepcopy(module).requires_grad_(False).eval()
+        self.averaged = copy.deepcopy(module).float().requires_grad_(False).eval()
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _step(self) -> None:
         loss = self.objective.loss(self._counter)
-        self._optimizer.zero_grad(set_to_none=True)
+        self.module.zero_grad(set_to_none=True)
         loss.backward()
+        if self._is_coarse:
+            coarse: list[Tensor] = []
+            fine: list[Tensor] = []
+            for master, weight in zip(self._masters, self._weights, strict=True):
+                master.grad = None if weight.grad is None else torch.empty_like(master)
+                if weight.grad is not None and master.grad is not None:
+                    coarse.append(weight.grad)
+                    fine.append(master.grad)
+            torch._foreach_copy_(fine, coarse)
         if self.plan.gradient_limit is not None:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.plan.gradient_limit, foreach=True)
-        self._optimizer.step()
+            nn.utils.clip_grad_norm_(self._masters, self.plan.gradient_limit, foreach=True)
+        for optimizer in self._optimizers:
+            optimizer.step()
+        if self._is_coarse:
+            with torch.no_grad():
+                torch._foreach_copy_(self._weights, self._masters)
         self._loss.lerp_(loss.detach(), torch.where(self._counter < 20, 0.5, 0.02))
         self._counter += 1
 
@@ -137,11 +198,17 @@ class Trainer:
     def _reset(self, seed: int, fresh: bool) -> None:
         if fresh:
             self._network.reset(torch_generator(derive_seed(seed, "weights")))
-        for state in self._optimizer.state.values():
-            for value in state.values():
-                value.zero_()
-        if self._graph is None:
-            self._optimizer.state.clear()
+        with torch.no_grad():
+            if self._is_coarse:
+                torch._foreach_copy_(self._masters, self._weights)
+            if fresh:
+                torch._foreach_copy_(list(self.averaged.parameters()), self._masters)
+        for optimizer in self._optimizers:
+            for state in optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
+            if self._graph is None:
+                optimizer.state.clear()
         self._counter.zero_()
         self._loss.zero_()
 
@@ -160,7 +227,7 @@ class Trainer:
     @torch.no_grad()
     def _average(self, updates: int) -> None:
         weight = max(1.0 - self.plan.weight_average**AVERAGE_EVERY, 1.0 / (updates + 1))
-        torch._foreach_lerp_(list(self.averaged.parameters()), list(self.module.parameters()), weight)
+        torch._foreach_lerp_(list(self.averaged.parameters()), self._masters, weight)
 
     def _set_rate(self, step: int, done: float) -> None:
         """Set the learning rate of a step when a share of the work is done."""
@@ -170,8 +237,9 @@ class Trainer:
         if isinstance(self._rate, Tensor):
             self._rate.fill_(rate)
         else:
-            for group in self._optimizer.param_groups:
-                group["lr"] = rate
+            for optimizer in self._optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
 
     def fit(
         self,
@@ -186,6 +254,17 @@ class Trainer:
         Afterwards ``averaged`` holds the best weights. Without held-out data the training loss takes
         its place, as in the authors' code.
         """
+        return train_together([self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress)])[0]
+
+    def train(
+        self,
+        *,
+        seed: int,
+        fresh: bool = True,
+        deadline: Deadline | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Give what :meth:`fit` does in parts: it pauses whenever steps were started, before it waits."""
         plan, deadline, progress = self.plan, deadline or Deadline(), progress or Progress()
         started = time.perf_counter()
         self._begin(seed, fresh)
@@ -210,6 +289,7 @@ class Trainer:
                 if step % AVERAGE_EVERY == 0 or step == until:
                     self._average(updates)
                     updates += 1
+            yield
             loss = float(self._loss)
             held_out = self.objective.held_out_loss(self.averaged)
             value = loss if held_out is None else held_out
@@ -222,6 +302,7 @@ class Trainer:
                 break
             if deadline.remaining <= 0:
                 break
+        progress.advance(plan.max_steps - seen)
         with torch.no_grad():
             torch._foreach_copy_(list(self.averaged.parameters()), best_weights)
         held_out_loss = best if held_out is not None else float("nan")

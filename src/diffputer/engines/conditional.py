@@ -19,7 +19,7 @@ from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
-from ..diffusion.training import MStep, Trainer, TrainingPlan
+from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..em import EMRound
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads
@@ -29,8 +29,8 @@ from ..settings import ConditionalSettings
 
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
 #: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
-BLOCK = {"cuda": 65_536, "cpu": 2_048}
-SMALLEST_BLOCK = {"cuda": 65_536, "cpu": 64}
+BLOCK = {"cuda": 16_384, "cpu": 2_048}
+SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
 #: Of the time that is left, the share that the M-step may take; the rest is for imputing.
 MSTEP_SHARE = 0.85
 #: Steps between two looks at the held-out loss.
@@ -109,16 +109,18 @@ class ConditionalEngine:
             warm_up=min(100, max_steps // 4),
             gradient_limit=1.0,
             second_moment_decay=0.99,
+            orthogonal=True,
             check_every=CHECK_EVERY,
         )
         self._trainers, self._objectives = [], []
         for k, averaged in enumerate(self.model.networks):
             assert isinstance(averaged, ConditionalNetwork)
-            network = averaged.fresh(averaged.members)
+            network = averaged.fresh(averaged.members, self._dtype)
             objective = RowSplitting(
                 network, self.model.marginals, table, self._validation, s, batch, self._dtype
             )
             trainer = Trainer(network, network, objective, plan)
+            objective.follow(trainer.averaged)
             self.model.networks[k] = trainer.averaged
             self._trainers.append(trainer)
             self._objectives.append(objective)
@@ -139,22 +141,23 @@ class ConditionalEngine:
             for objective, trainer in zip(self._objectives, self._trainers, strict=True):
                 objective.use_filled(filled)
                 trainer.forget_graph()  # a captured step does not know of the filled table
-        steps: list[MStep] = []
         ends = deadline.share(MSTEP_SHARE)
-        for number, trainer in enumerate(self._trainers):
-            progress.begin(
-                f"EM round {k}/{self.settings.em_rounds}  M-step {number + 1}/{len(self._trainers)}",
-                trainer.plan.max_steps,
-            )
-            with few_threads(self._multiplications(trainer), self._device):
-                steps.append(
-                    trainer.fit(
+        progress.begin(
+            f"EM round {k}/{self.settings.em_rounds}  M-step",
+            sum(trainer.plan.max_steps for trainer in self._trainers),
+        )
+        with few_threads(max(map(self._multiplications, self._trainers)), self._device):
+            steps = train_together(
+                [
+                    trainer.train(
                         seed=derive_seed(seed, "network", number),
                         fresh=k == 1,
-                        deadline=ends.share(1 / (len(self._trainers) - number)),
+                        deadline=ends,
                         progress=progress,
                     )
-                )
+                    for number, trainer in enumerate(self._trainers)
+                ]
+            )
         held_out_loss = float("nan")
         if self._validation is not None:
             self._fit_copula(self._m)

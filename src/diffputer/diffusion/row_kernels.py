@@ -1,0 +1,172 @@
+"""Two operations of the attention backbone as CUDA kernels: attention inside a row, and normalisation.
+
+General kernels are made for thousands of tokens of thousands of numbers; a row has tens of columns of about
+a hundred. Here a row's attention fits into registers, so that its scores are computed once and nothing but
+q, k, v and the result goes through memory; and a program normalises many columns, not one. Measurements:
+docs/dev/log.md.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, override"
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+#: Columns that are normalised by one program.
+TOKENS = 32
+
+
+@triton.jit
+def _tile(x, start, n, part, c, parts: tl.constexpr, width: tl.constexpr, D: tl.constexpr, C: tl.constexpr):
+    """Pointers to q, k or v of all columns of one row and head, and which exist. Shape: [C, D]."""
+    columns, depth = tl.arange(0, C)[:, None], tl.arange(0, D)[None, :]
+    return x + ((start + columns * n) * parts + part) * width + depth, (columns < c) & (depth < D)
+
+
+@triton.jit
+def _weights(q, k, c, scale, C: tl.constexpr):
+    """Softmax of the scores over the columns that exist. Shape: [C, C]."""
+    scores = tl.dot(q, tl.trans(k)) * scale
+    scores = tl.where(tl.arange(0, C)[None, :] < c, scores, -1e30)
+    powers = tl.exp(scores - tl.max(scores, axis=1)[:, None])
+    return powers / tl.sum(powers, axis=1)[:, None]
+
+
+@triton.jit
+def _attend(qkv, out, n, c, scale, heads: tl.constexpr, D: tl.constexpr, C: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    row, head = program // heads, program % heads
+    start = (row // n) * c * n + row % n  # the row's first column; its others follow at distance n
+    qkv += head * D
+    at_q, there = _tile(qkv, start, n, 0, c, 3, heads * D, D, C)
+    at_k, _ = _tile(qkv, start, n, 1, c, 3, heads * D, D, C)
+    at_v, _ = _tile(qkv, start, n, 2, c, 3, heads * D, D, C)
+    at_out, _ = _tile(out + head * D, start, n, 0, c, 1, heads * D, D, C)
+    q, k, v = tl.load(at_q, there, 0.0), tl.load(at_k, there, 0.0), tl.load(at_v, there, 0.0)
+    weights = _weights(q, k, c, scale, C)
+    tl.store(at_out, tl.dot(weights.to(v.dtype), v).to(v.dtype), there)
+
+
+@triton.jit
+def _attend_backward(qkv, d_out, d_qkv, n, c, scale, heads: tl.constexpr, D: tl.constexpr, C: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    row, head = program // heads, program % heads
+    start = (row // n) * c * n + row % n
+    qkv += head * D
+    d_qkv += head * D
+    at_q, there = _tile(qkv, start, n, 0, c, 3, heads * D, D, C)
+    at_k, _ = _tile(qkv, start, n, 1, c, 3, heads * D, D, C)
+    at_v, _ = _tile(qkv, start, n, 2, c, 3, heads * D, D, C)
+    at_d_out, _ = _tile(d_out + head * D, start, n, 0, c, 1, heads * D, D, C)
+    q, k, v = tl.load(at_q, there, 0.0), tl.load(at_k, there, 0.0), tl.load(at_v, there, 0.0)
+    d_o = tl.load(at_d_out, there, 0.0)
+    weights = _weights(q, k, c, scale, C)
+    d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_o)
+    d_weights = tl.dot(d_o, tl.trans(v))
+    d_scores = weights * (d_weights - tl.sum(weights * d_weights, axis=1)[:, None]) * scale
+    d_scores = d_scores.to(q.dtype)
+    to_q, _ = _tile(d_qkv, start, n, 0, c, 3, heads * D, D, C)
+    to_k, _ = _tile(d_qkv, start, n, 1, c, 3, heads * D, D, C)
+    to_v, _ = _tile(d_qkv, start, n, 2, c, 3, heads * D, D, C)
+    tl.store(to_q, tl.dot(d_scores, k).to(q.dtype), there)
+    tl.store(to_k, tl.dot(tl.trans(d_scores), q).to(q.dtype), there)
+    tl.store(to_v, d_v.to(q.dtype), there)
+
+
+@triton.jit
+def _normalise(x, y, scales, n, W: tl.constexpr, P: tl.constexpr, T: tl.constexpr):
+    tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, P)
+    there = (tokens < n)[:, None] & (places < W)[None, :]
+    at = tokens.to(tl.int64)[:, None] * W + places[None, :]
+    values = tl.load(x + at, there, 0.0).to(tl.float32)
+    values = tl.where(there, values - (tl.sum(values, axis=1) / W)[:, None], 0.0)
+    scale = 1 / tl.sqrt(tl.sum(values * values, axis=1) / W + 1e-5)
+    tl.store(y + at, (values * scale[:, None]).to(y.dtype.element_ty), there)
+    tl.store(scales + tokens, scale, tokens < n)
+
+
+@triton.jit
+def _normalise_backward(y, scales, d_y, d_x, n, W: tl.constexpr, P: tl.constexpr, T: tl.constexpr):
+    tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, P)
+    there = (tokens < n)[:, None] & (places < W)[None, :]
+    at = tokens.to(tl.int64)[:, None] * W + places[None, :]
+    values = tl.load(y + at, there, 0.0).to(tl.float32)
+    slopes = tl.load(d_y + at, there, 0.0).to(tl.float32)
+    scale = tl.load(scales + tokens, tokens < n, 0.0)
+    mean, along = tl.sum(slopes, axis=1) / W, tl.sum(slopes * values, axis=1) / W
+    result = (slopes - mean[:, None] - values * along[:, None]) * scale[:, None]
+    tl.store(d_x + at, result.to(d_x.dtype.element_ty), there)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor) -> Tensor:
+        E, c, n, _, heads, D = qkv.shape
+        out = torch.empty(E, c, n, heads * D, dtype=qkv.dtype, device=qkv.device)
+        C = _power_of_two(c)
+        _attend[(E * n * heads,)](qkv, out, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C))
+        ctx.save_for_backward(qkv)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor) -> Tensor:
+        (qkv,) = ctx.saved_tensors
+        E, c, n, _, heads, D = qkv.shape
+        d_qkv, C = torch.empty_like(qkv), _power_of_two(c)
+        _attend_backward[(E * n * heads,)](
+            qkv, d_out.contiguous(), d_qkv, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C)
+        )
+        return d_qkv
+
+
+class _Normalisation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        W = x.shape[-1]
+        n = x.numel() // W
+        y, scales = torch.empty_like(x), torch.empty(n, device=x.device)
+        _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, _power_of_two(W), TOKENS, num_warps=4)
+        ctx.save_for_backward(y, scales)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, d_y: Tensor) -> Tensor:
+        y, scales = ctx.saved_tensors
+        W, n = y.shape[-1], len(scales)
+        d_x = torch.empty_like(y)
+        _normalise_backward[(triton.cdiv(n, TOKENS),)](
+            y, scales, d_y.contiguous(), d_x, n, W, _power_of_two(W), TOKENS, num_warps=4
+        )
+        return d_x
+
+
+def attend(qkv: Tensor) -> Tensor:
+    """Attend from every column of a row to every column.
+
+    Shape: qkv [E, c, n, 3, heads, d], contiguous, c <= 128, d a power of two >= 16 -> [E, c, n, heads * d].
+    """
+    result: Tensor = _Attention.apply(qkv)
+    return result
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Give each token mean zero and deviation one.
+
+    Shape: x [..., h], contiguous -> the same.
+    """
+    result: Tensor = _Normalisation.apply(x)
+    return result
+
+
+def _power_of_two(n: int) -> int:
+    return max(16, 1 << (n - 1).bit_length())
+
+
+def _warps(C: int) -> int:
+    return {16: 1, 32: 1, 64: 4}.get(C, 8)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from diffputer.diffusion import backbones
+from diffputer.diffusion.backbones import MemberLinear, attend, normalise
+
+gpu_with_triton = pytest.mark.skipif(
+    not (torch.cuda.is_available() and backbones.has_kernels()), reason="needs a GPU and Triton"
+)
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", [7, 4_096])
+@pytest.mark.parametrize("plus", ["nothing", "rows", "bias"])
+def test_the_gradient_of_a_layer_is_exact(plus: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In float64 and against autograd's own; many rows are summed in parts.
+    layer = MemberLinear(2, 3, 5, bias=plus == "bias").double()
+    layer.reset(torch.Generator().manual_seed(0))
+    x, more = randn(2, rows, 3).double().requires_grad_(), randn(2, rows, 5, seed=1).double().requires_grad_()
+    slope = randn(2, rows, 5, seed=2).double()
+    given = [x, *layer.parameters()] + ([more] if plus == "rows" else [])
+    added = {"nothing": 0, "rows": more, "bias": layer.bias}[plus]
+    plain = torch.einsum("eni,eio->eno", x, layer.weight) + added
+    out = layer(x, plus=more if plus == "rows" else None)
+    assert torch.allclose(out, plain)
+    for mine, exact in zip(
+        torch.autograd.grad(out, given, slope), torch.autograd.grad(plain, given, slope), strict=True
+    ):
+        assert torch.allclose(mine, exact)
+
+
+def test_attention_is_between_the_columns_of_a_row() -> None:
+    # Written out: every row, member and head on its own.
+    E, c, n, heads, d = 2, 5, 3, 2, 16
+    qkv = randn(E, c, n, 3, heads, d)
+    out = attend(qkv).view(E, c, n, heads, d)
+    for e in range(E):
+        for row in range(n):
+            for head in range(heads):
+                q, k, v = qkv[e, :, row, :, head].unbind(1)
+                exact = torch.softmax(q @ k.T / d**0.5, dim=1) @ v
+                assert torch.allclose(out[e, :, row, head], exact, atol=1e-5)
+
+
+@gpu_with_triton
+@pytest.mark.parametrize("c", [1, 9, 16, 17, 48, 100, 128])
+def test_the_kernel_of_attention_agrees_with_torch(c: int) -> None:
+    # bfloat16 keeps about three digits.
+    qkv = randn(2, c, 50, 3, 4, 32).cuda().bfloat16().requires_grad_()
+    slope = randn(2, c, 50, 128, seed=1).cuda().bfloat16()
+    out = attend(qkv)
+    (mine,) = torch.autograd.grad(out, qkv, slope)
+    exact_in = qkv.detach().cpu().float().requires_grad_()
+    exact = attend(exact_in)
+    (theirs,) = torch.autograd.grad(exact, exact_in, slope.cpu().float())
+    assert float((out.cpu() - exact).norm() / exact.norm()) < 1e-2
+    assert float((mine.cpu() - theirs).norm() / theirs.norm().clamp_min(1e-6)) < 1e-2
+
+
+@gpu_with_triton
+@pytest.mark.parametrize("shape", [(777, 128), (3, 5, 96), (1, 512)], ids=str)
+def test_the_kernel_of_normalisation_agrees_with_torch(shape: tuple[int, ...]) -> None:
+    x = (randn(*shape) * 3 + 1).cuda().bfloat16().requires_grad_()
+    slope = randn(*shape, seed=1).cuda().bfloat16()
+    (mine,) = torch.autograd.grad(normalise(x), x, slope)
+    exact_in = x.detach().cpu().float().requires_grad_()
+    exact = F.layer_norm(exact_in, shape[-1:])
+    (theirs,) = torch.autograd.grad(exact, exact_in, slope.cpu().float())
+    assert float((normalise(x).cpu() - exact).norm() / exact.norm()) < 1e-2
+    assert float((mine.cpu() - theirs).norm() / theirs.norm()) < 1e-2
