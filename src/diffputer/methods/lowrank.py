@@ -30,8 +30,8 @@ SOFTIMPUTE = Facts(
         "n_weights": Setting(20, "own choice: weights of the norm that are tried, evenly in logarithm"),
         "smallest_weight": Setting(1e-3, "own choice: as a share of the one that gives zero"),
         "held_out": Setting(0.1, "own choice: share of observed cells on which the weight is chosen"),
-        "max_iter": Setting(200, "own choice, for each weight"),
-        "tolerance": Setting(1e-3, "own choice: relative change of Z at which a weight is done"),
+        "max_iter": Setting(500, "own choice, for each weight"),
+        "tolerance": Setting(1e-4, "own choice: relative change of Z at which a weight is done"),
     },
     published="softimpute",
 )
