@@ -121,13 +121,13 @@ class ConditionalSettings:
     """Share of the observed cells kept back to tell when to stop and what to combine."""
 
     # Networks
-    mlp_members: int = 4
+    mlp_members: int = 0
     """Residual MLPs in the ensemble; 0 leaves them out."""
     mlp_width: int = 512
     """Their width."""
     mlp_depth: int = 4
     """Their residual blocks."""
-    attention_members: int = 2
+    attention_members: int = 4
     """Networks with attention between columns in the ensemble; 0 leaves them out."""
     attention_width: int = 128
     """Width of a column in them, a multiple of 32."""
@@ -188,9 +188,9 @@ class ConditionalSettings:
 #: What the qualities of the conditional engine change, on a GPU and on a CPU.
 #: docs/dev/conditional.md has the measurements that chose the values.
 CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
-    ("fast", True): {"mlp_members": 0, "attention_members": 1, "attention_depth": 4, "max_steps": 1_500},
+    ("fast", True): {"attention_members": 1, "attention_depth": 4, "max_steps": 1_500},
     ("balanced", True): {},
-    ("best", True): {"mlp_members": 8, "attention_members": 6, "max_steps": 8_000, "patience": 2_000},
+    ("best", True): {"mlp_members": 8, "attention_members": 8, "max_steps": 6_000, "patience": 1_500},
     ("fast", False): {
         "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2, "dropout": 0.0,
         "batch_size": 128, "max_steps": 1_500, "max_epochs": 220, "patience": 400,

@@ -160,8 +160,14 @@ def test_attention_is_left_out_where_columns_are_many() -> None:
     many = np.zeros(conditional.MOST_ATTENDED + 1, dtype=np.int64)
     assert ConditionalEngine(many, TINY).settings.attention_members == 0
     assert ConditionalEngine(many[1:], TINY).settings.attention_members == 1
-    # It stays where there is nothing else.
-    assert ConditionalEngine(many, ATTENTION).settings.attention_members == 2
+    # Where there is nothing else, MLPs take its place.
+    alone = ConditionalEngine(many, ATTENTION).settings
+    assert (alone.attention_members, alone.mlp_members) == (0, 2)
+    # So it is where levels are many.
+    levels = np.full(20, 2, dtype=np.int64)
+    assert ConditionalEngine(levels, TINY).settings.attention_members == 1
+    levels[0] = conditional.MOST_LEVELS
+    assert ConditionalEngine(levels, TINY).settings.attention_members == 0
 
 
 def test_another_precision_gives_nearly_the_same() -> None:

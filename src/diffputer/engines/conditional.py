@@ -69,8 +69,8 @@ class ConditionalEngine:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.n_levels, self.settings = n_levels, with_size(settings, len(n_levels))
         self._columns = Columns(n_levels)
+        self.n_levels, self.settings = n_levels, with_size(settings, self._columns)
         self._device, self._dtype = torch.device(device), dtype
         self.model = Ensemble(self._columns, self.settings).to(self._device).requires_grad_(False).eval()
         self._numeric = torch.from_numpy(self._columns.numeric).to(self._device)
@@ -336,12 +336,15 @@ class ConditionalEngine:
             )
 
 
-def with_size(settings: ConditionalSettings, n_columns: int) -> ConditionalSettings:
-    """Leave out attention where columns are so many that it would take most of the time."""
-    if n_columns <= MOST_ATTENDED or settings.mlp_members == 0:
+def with_size(settings: ConditionalSettings, columns: Columns) -> ConditionalSettings:
+    """Replace attention by MLPs where columns or levels are so many that it would take too long."""
+    padded = len(columns.levels) * max(columns.levels, default=0)
+    if len(columns.n_levels) <= MOST_ATTENDED and padded <= MOST_LEVELS:
         return settings
-    return dataclasses.replace(settings, attention_members=0)
+    members = max(settings.mlp_members, settings.attention_members)
+    return dataclasses.replace(settings, attention_members=0, mlp_members=members)
 
 
-#: Columns up to which attention between them is affordable.
-MOST_ATTENDED = 128
+#: Columns up to which attention between them is affordable, and levels of all categories if each had as
+#: many as the largest.
+MOST_ATTENDED, MOST_LEVELS = 128, 8_192

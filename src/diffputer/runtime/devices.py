@@ -12,8 +12,8 @@ import torch
 
 from ..errors import SettingError
 
-#: Multiplications of a training step below which a second thread is not worth it.
-SMALL_STEP = 200_000_000
+#: Multiplications of a training step that are worth a thread of their own.
+WORTH_A_THREAD = 25_000_000
 #: Share of the free memory of a device that one block of work may take.
 MEMORY_SHARE = 0.4
 
@@ -63,19 +63,20 @@ def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def few_threads(multiplications: int, device: torch.device) -> Iterator[None]:
-    """Run steps of so many multiplications on one thread of a CPU if they are small.
+    """Run steps of so many multiplications on no more threads of a CPU than they keep busy.
 
-    A second thread gains a tenth on small steps, and costs a factor of ten where another program wants
-    its core: threads wait for each other actively (measured: docs/dev/log.md).
+    Threads wait for each other actively: more of them than a step is worth make it slower, by a factor of
+    ten where another program wants their cores (measured: docs/dev/log.md).
     """
     before = torch.get_num_threads()
-    alone = device.type == "cpu" and multiplications < SMALL_STEP
-    if alone:
-        torch.set_num_threads(1)
+    wanted = max(1, multiplications // WORTH_A_THREAD)
+    fewer = device.type == "cpu" and wanted < before
+    if fewer:
+        torch.set_num_threads(wanted)
     try:
         yield
     finally:
-        if alone:
+        if fewer:
             torch.set_num_threads(before)
 
 
