@@ -50,3 +50,10 @@ def test_ranks_are_level_for_exact_draws_with_and_without_ties():
     assert rank_histogram(truth, draws) == rank_histogram(truth, draws)
     with pytest.raises(SettingError, match="bins"):
         rank_histogram(truth, draws, bins=7)
+
+
+def test_spikes_do_not_make_an_exact_sampler_seem_too_wide() -> None:
+    # Two thirds of the values are zero, in the truth and in its draws alike.
+    rng = np.random.default_rng(3)
+    values = np.maximum(rng.normal(size=(20, 40_000)) - 0.43, 0)
+    assert coverage(values[0], values[1:]) == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 40_000))

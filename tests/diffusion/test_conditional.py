@@ -7,23 +7,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from diffputer.diffusion.backbones import Dropout
-from diffputer.diffusion.conditional import (
-    QUANTILES,
-    SMALLEST_SPREAD,
-    ConditionalNetwork,
-    Outputs,
-    Rows,
-    add_noise,
-    centre,
-    describe,
-)
+from diffputer.diffusion.conditional import ConditionalNetwork, Outputs, Rows, add_noise, describe
 from diffputer.diffusion.marginals import Marginals
 from diffputer.diffusion.prediction import predict
+from diffputer.diffusion.residuals import QUANTILES, SMALLEST_SPREAD, Residuals
 from diffputer.diffusion.splitting import blank_rows
 
 BACKBONES = ("mlp", "attention")
@@ -100,14 +90,16 @@ def test_only_cells_that_are_noised_count_in_noisy_rows(backbone: str) -> None:
     rows, known, _ = random_rows(40, 3, [2, 4])
     generator = torch.Generator().manual_seed(3)
     noised = ~known & (torch.rand(40, 3, generator=generator) < 0.5)
-    middle, r_t, other = torch.randn(3, 40, 3, generator=generator)
-    spread, sigma = torch.rand(40, 3, generator=generator) + 0.1, torch.rand(40, 1, generator=generator) + 0.1
-    a = network(add_noise(rows, middle, spread, noised, r_t, sigma, rows.levels))
+    r_t, other = torch.randn(2, 40, 3, generator=generator)
+    quantiles = torch.randn(40, 3, len(QUANTILES), generator=generator)
+    sigma, normal = torch.rand(40, 1, generator=generator) + 0.1, network.normal_quantiles
+    left = Residuals(quantiles, normal)
+    left_elsewhere = Residuals(torch.where(noised[..., None], quantiles, quantiles + 1), normal)
+    a = network(add_noise(rows, left, noised, r_t, sigma, rows.levels))
     b = network(
         add_noise(
             rows,
-            torch.where(noised, middle, other),
-            torch.where(noised, spread, other.abs()),
+            left_elsewhere,
             noised,
             torch.where(noised, r_t, other),
             sigma,
@@ -115,7 +107,7 @@ def test_only_cells_that_are_noised_count_in_noisy_rows(backbone: str) -> None:
         )
     )
     assert same_bits(a, b)
-    c = network(add_noise(rows, middle, spread, noised, torch.where(noised, other, r_t), sigma, rows.levels))
+    c = network(add_noise(rows, left, noised, torch.where(noised, other, r_t), sigma, rows.levels))
     assert not torch.allclose(c.denoised, a.denoised)
 
 
@@ -192,23 +184,9 @@ def test_fresh_weights_take_every_cell_for_standard_normal(backbone: str) -> Non
     exact = torch.special.ndtri(torch.tensor(QUANTILES))
     assert (outputs.quantiles - exact).abs().max() < 2.5
     assert float((outputs.quantiles - exact).detach().mean()) == pytest.approx(0, abs=0.75)
-    _, spread = centre(outputs)
-    assert (spread >= SMALLEST_SPREAD).all()
-    assert float(spread.detach().mean()) == pytest.approx(1, abs=0.5)
-
-
-@given(
-    middle=st.floats(-3, 3),
-    deviation=st.floats(SMALLEST_SPREAD, 2.0),
-)
-def test_middle_and_spread_of_a_normal_cell_are_its_mean_and_deviation(
-    middle: float, deviation: float
-) -> None:
-    quantiles = middle + deviation * torch.special.ndtri(torch.tensor(QUANTILES))
-    outputs = Outputs(torch.full((1, 1, 1), middle), torch.zeros(1, 1, 1), quantiles.view(1, 1, 1, -1), [])
-    found, spread = centre(outputs)
-    assert float(found) == pytest.approx(middle)
-    assert float(spread) == pytest.approx(deviation, rel=1e-3, abs=1e-5)
+    spread = Residuals(outputs.quantiles.detach(), network.normal_quantiles).spread
+    assert (spread >= SMALLEST_SPREAD * 0.999).all()
+    assert float(spread.mean()) == pytest.approx(1, abs=0.5)
 
 
 @each_backbone

@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from diffputer.diffusion.conditional import QUANTILES, Outputs, Rows, describe
+from diffputer.diffusion.conditional import Outputs, Rows, describe
 from diffputer.diffusion.drawing import Drawn, draw_rows
+from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.schedule import scalings
 from diffputer.settings import ConditionalSettings
 

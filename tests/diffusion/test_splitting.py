@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from diffputer.diffusion.conditional import QUANTILES, ConditionalNetwork, Rows
+from diffputer.diffusion.conditional import ConditionalNetwork, Rows
 from diffputer.diffusion.marginals import Marginals
 from diffputer.diffusion.prediction import Prediction, mix, predict
+from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.splitting import Columns, RowSplitting, Table, Validation, level_loss, pinball
 from diffputer.diffusion.training import MStep, Trainer, TrainingPlan
 from diffputer.settings import ConditionalSettings

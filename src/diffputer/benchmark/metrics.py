@@ -122,20 +122,21 @@ def end_rank(n_draws: int, level: float = 0.9) -> int:
 
 
 def coverage(truth: Floats, draws: Floats, level: float = 0.9) -> float:
-    """Give the share of cells inside the interval between two draws, its ends included.
+    """Give the share of cells inside the interval between two draws.
 
-    Shape: truth [m], draws [N, m], N as `end_rank` has it. Draws that repeat a value, such as zeros, make
-    the interval wider than it says; ranks (`rank_histogram`) break such ties.
+    A cell that equals draws, zeros say, is above or below them by chance: an interval that ends at such a
+    value would otherwise hold all of it, and the draws of a column with spikes would seem too wide.
+
+    Shape: truth [m], draws [N, m], N as `end_rank` has it.
 
     Examples
     --------
     >>> draws = np.arange(1.0, 40.0)[:, None].repeat(4, axis=1)
-    >>> coverage(np.array([1.9, 2.0, 38.0, 38.1]), draws)
+    >>> coverage(np.array([1.9, 2.1, 37.9, 38.1]), draws)
     0.5
     """
-    k = end_rank(len(draws), level)
-    ordered = np.sort(draws, axis=0)
-    return float(((ordered[k - 1] <= truth) & (truth <= ordered[-k])).mean())
+    k, ranks = end_rank(len(draws), level), _ranks(truth, draws)
+    return float(((k <= ranks) & (ranks <= len(draws) - k)).mean())
 
 
 def crps(truth: Floats, draws: Floats) -> float:
@@ -159,7 +160,17 @@ def crps(truth: Floats, draws: Floats) -> float:
     return float((np.abs(draws - truth).mean(axis=0) - between).mean())
 
 
-def rank_histogram(truth: Floats, draws: Floats, bins: int = 10, seed: int = 0) -> list[int]:
+def _ranks(truth: Floats, draws: Floats) -> NDArray[np.int64]:
+    """Count the draws below each cell; one among equal draws gets any of the ranks they share.
+
+    Shape: truth [m], draws [N, m] -> [m].
+    """
+    below, equal = (draws < truth).sum(axis=0), (draws == truth).sum(axis=0)
+    ranks: NDArray[np.int64] = below + np.random.default_rng(0).integers(0, equal + 1)
+    return ranks
+
+
+def rank_histogram(truth: Floats, draws: Floats, bins: int = 10) -> list[int]:
     """Count the cells whose rank among their draws falls into each of some equal bins.
 
     A cell among equal draws gets one of the ranks they share, by a generator of its own. Draws like the
@@ -175,9 +186,8 @@ def rank_histogram(truth: Floats, draws: Floats, bins: int = 10, seed: int = 0) 
     n_ranks = len(draws) + 1
     if n_ranks % bins:
         raise SettingError(f"{bins} bins must divide {n_ranks} ranks evenly, however: they do not.")
-    below, equal = (draws < truth).sum(axis=0), (draws == truth).sum(axis=0)
-    rank = below + np.random.default_rng(seed).integers(0, equal + 1)
-    return [int(count) for count in np.bincount(rank * bins // n_ranks, minlength=bins)]
+    counts = np.bincount(_ranks(truth, draws) * bins // n_ranks, minlength=bins)
+    return [int(count) for count in counts]
 
 
 def score_draws(truth: Floats, draws: Floats) -> DrawScores:

@@ -2,15 +2,15 @@
 
 A row is split into a condition c (clean), a target (blank: "sigma = infinity", or noised at sigma) and the
 rest (blank). Numbers are predicted in their normal scores z (marginals.py). Blank rows come first: one
-evaluation gives the middle m = E[z | c] and spread s of every unknown cell, besides E[x | c], quantiles of
-z given c, and the probabilities of every level of a category. What is left, r = (z - m) / s, has deviation
-one whatever the condition; it is noised, r_t = r + sigma eps, and the same network, preconditioned for
-deviation one (schedule.py), gives
+evaluation gives E[x | c], E[z | c], quantiles of z given c, and the probabilities of every level of a
+category. What the quantiles leave open is a residual r (residuals.py) that is standard normal whatever the
+condition; it is noised, r_t = r + sigma eps, and the same network, preconditioned for deviation one
+(schedule.py), which is told middle m and spread s of each noised cell, gives
 
     D(r_t; sigma, c) = c_skip r_t + c_out F(c_in r_t; sigma, c, m, s)  ->  E[r | r_t, c]
 
-For sigma -> infinity D -> E[r | c] = 0, that is E[z | c] = m: the blank row is the limit. Categories are not
-noised but hidden and revealed one by one.
+For sigma -> infinity D -> E[r | c] = 0, what the blank answer says already: the blank row is the limit.
+Categories are not noised but hidden and revealed one by one.
 """
 
 from __future__ import annotations
@@ -23,18 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import ColumnAttention, MemberLinear, ResidualMLP
+from .residuals import QUANTILES, Residuals
 from .schedule import scalings
 
-#: Levels of the quantiles that one evaluation gives.
-QUANTILES = (0.005, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.995)
-MEDIAN = QUANTILES.index(0.5)
 #: Standardised values are cut off here before the network sees them; their score z is beside them.
 LARGEST_INPUT = 8.0
-_LOW, _HIGH = QUANTILES.index(0.2), QUANTILES.index(0.8)
-#: Distance between the quantiles 0.2 and 0.8 of a standard normal variable.
-_NORMAL_DISTANCE = 1.6832424671458286
-#: No cell is surer than this, in units of its column's deviation.
-SMALLEST_SPREAD = 0.02
 #: Numbers that describe a cell of a numeric column to the network.
 FEATURES = 8
 #: Intervals of equal probability in which a cell's place is told besides, in tables that are not too wide:
@@ -54,9 +47,9 @@ class Rows:
     """
 
     x: Tensor
-    """Standardised values; s where noised, 0 where blank."""
+    """Standardised values; the spread s where noised, 0 where blank."""
     z: Tensor
-    """Normal scores; m where noised, 0 where blank."""
+    """Normal scores; the middle m where noised, 0 where blank."""
     known: Tensor
     noisy: Tensor
     """c_in r_t where noised."""
@@ -81,7 +74,7 @@ class Outputs:
     """
 
     denoised: Tensor
-    """m = E[z | c] of blank rows, F of noised ones."""
+    """E[z | c] of blank rows, F of noised ones."""
     mean: Tensor
     """E[x | c], of blank rows."""
     quantiles: Tensor
@@ -108,16 +101,16 @@ def describe(x: Tensor, z: Tensor, known: Tensor, levels: Tensor) -> Rows:
 
 
 def add_noise(
-    blank: Rows, middle: Tensor, spread: Tensor, noised: Tensor, r_t: Tensor, sigma: Tensor, levels: Tensor
+    blank: Rows, left: Residuals, noised: Tensor, r_t: Tensor, sigma: Tensor, levels: Tensor
 ) -> Rows:
     """Describe the same rows with noised cells, and categories that were revealed since.
 
-    Shape: middle, spread, noised, r_t [n, p]; sigma [n, 1]; levels [n, q].
+    Shape: noised, r_t [n, p]; sigma [n, 1]; levels [n, q].
     """
     _, _, c_in, c_noise = scalings(sigma, 1.0)
     return Rows(
-        x=torch.where(noised, spread, blank.x),
-        z=torch.where(noised, middle, blank.z),
+        x=torch.where(noised, left.spread, blank.x),
+        z=torch.where(noised, left.middle, blank.z),
         known=blank.known,
         noisy=c_in * r_t * noised,
         is_noisy=noised,
@@ -125,15 +118,6 @@ def add_noise(
         label=c_noise[:, 0],
         blank=torch.zeros_like(blank.blank),
     )
-
-
-def centre(outputs: Outputs) -> tuple[Tensor, Tensor]:
-    """Give middle and spread of z of blank rows.
-
-    Shape: two of [E, n, p].
-    """
-    distance = outputs.quantiles[..., _HIGH] - outputs.quantiles[..., _LOW]
-    return outputs.denoised, (distance / _NORMAL_DISTANCE).clamp(SMALLEST_SPREAD, 2.0)
 
 
 class NoiseFeatures(nn.Module):
@@ -162,6 +146,7 @@ class ConditionalNetwork(nn.Module):
     slot_column: Tensor
     slot_level: Tensor
     quantile_levels: Tensor
+    normal_quantiles: Tensor
     bins: Tensor
     level_range: Tensor
     slots: Tensor
@@ -184,7 +169,9 @@ class ConditionalNetwork(nn.Module):
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         self.register_buffer("slot_column", pairs[:, 0], persistent=False)
         self.register_buffer("slot_level", pairs[:, 1], persistent=False)
-        self.register_buffer("quantile_levels", torch.tensor(QUANTILES), persistent=False)
+        levels_asked = torch.tensor(QUANTILES)
+        self.register_buffer("quantile_levels", levels_asked, persistent=False)
+        self.register_buffer("normal_quantiles", torch.special.ndtri(levels_asked), persistent=False)
         self.register_buffer("bins", torch.arange(BINS), persistent=False)
         self.n_features = FEATURES + (BINS if n_numeric <= MOST_BINNED else 0)
         self.n_outputs = 2 + len(QUANTILES)
@@ -289,7 +276,7 @@ class ConditionalNetwork(nn.Module):
                 values = torch.randn(parameter.shape, generator=generator) / math.sqrt(fan_in)
                 parameter.copy_(values.to(parameter.device))
         # At first every cell is taken to be standard normal in z.
-        bias = torch.cat([torch.zeros(2), torch.special.ndtri(torch.tensor(QUANTILES))])
+        bias = torch.cat([torch.zeros(2), self.normal_quantiles.cpu()])
         if self.backbone == "mlp":
             assert self.exit.bias is not None
             self.exit.bias[..., : self.p * self.n_outputs] = bias.repeat(self.p).to(self.exit.bias.device)

@@ -1,13 +1,13 @@
 """Joint draws by a short reverse diffusion: numbers from noise to data, categories revealed one by one.
 
-Numbers follow dr/dsigma = (r - D(r; sigma, c)) / sigma in what the blank row leaves open, r = (z - m) / s. In
+Numbers follow dr/dsigma = (r - D(r; sigma, c)) / sigma in what the blank row leaves open (residuals.py). In
 lambda = -ln sigma the exact solution for a D that changes linearly is, with h = lambda_{i+1} - lambda_i,
 
     r_{i+1} = (sigma_{i+1} / sigma_i) r_i + (1 - sigma_{i+1} / sigma_i) D_bar,
     D_bar   = D_i + (D_i - D_{i-1}) h / (2 h_{i-1}),
 
 one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
-m and s; the noisy start is r = sqrt(sigma^2 + 1) eps.
+the quantiles; the noisy start is r = sqrt(sigma^2 + 1) eps.
 
 A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
@@ -24,8 +24,9 @@ from torch.nn import functional as F
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
-from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, centre
+from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .marginals import Marginals
+from .residuals import QUANTILES, Residuals
 from .schedule import noise_levels, scalings
 
 #: By this part of the steps all categories are known, so that numbers can still follow them.
@@ -43,7 +44,6 @@ class Drawn:
     levels: Tensor
 
 
-@torch.no_grad()
 def draw_rows(
     network: ConditionalNetwork,
     marginals: Marginals,
@@ -51,12 +51,25 @@ def draw_rows(
     keys: Tensor,
     settings: ConditionalSettings,
     dtype: torch.dtype,
+    width: float = 1.0,
 ) -> Drawn:
-    """Draw the unknown cells of blank rows by one member, once.
+    """Draw the unknown cells of blank rows by one member, once; residuals are stretched by a width.
 
     Noise is a function of the keys alone.
 
     Shape: rows of n, keys [n].
+    """
+    left, r, levels = draw_residuals(network, rows, keys, settings, dtype)
+    return Drawn(marginals.values_at(left.scores(width * r)), levels)
+
+
+@torch.no_grad()
+def draw_residuals(
+    network: ConditionalNetwork, rows: Rows, keys: Tensor, settings: ConditionalSettings, dtype: torch.dtype
+) -> tuple[Residuals, Tensor, Tensor]:
+    """Draw what blank answers leave open.
+
+    Shape: rows of n, keys [n] -> maps, r [n, p], levels [n, q].
     """
     p, q = rows.x.shape[1], rows.levels.shape[1]
     steps = max(1, settings.sampling_steps - 1)
@@ -67,14 +80,14 @@ def draw_rows(
     chances = keyed_uniform(keys, 1, max(1, q))
 
     outputs: Outputs = network(rows, dtype)
-    middle, spread = (part[0] for part in centre(outputs))
+    left = Residuals(outputs.quantiles[0], torch.special.ndtri(torch.tensor(QUANTILES, device=keys.device)))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
     _reveal(levels, outputs, reveal_at == 0, chances)
 
     before: Tensor | None = None
     for i in range(steps):
         level = torch.full((len(keys), 1), float(sigma[i]), device=r.device)
-        noisy = add_noise(rows, middle, spread, unknown, r, level, levels)
+        noisy = add_noise(rows, left, unknown, r, level, levels)
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
@@ -86,7 +99,7 @@ def draw_rows(
         ratio = float(sigma[i + 1] / sigma[i])
         r = ratio * r + (1 - ratio) * target
         before = denoised
-    return Drawn(marginals.values_at(middle + spread * r), levels)
+    return left, r, levels
 
 
 def _reveal_steps(unknown: Tensor, keys: Tensor, steps: int) -> Tensor:

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
+from .drawing import draw_residuals
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
@@ -17,12 +19,17 @@ from .splitting import Columns, Validation
 
 #: Shares that are tried when two predictions are combined.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Rows with held-out cells, and draws of each, from which the width of draws is chosen; its smallest and
+#: largest value.
+CALIBRATION_ROWS, CALIBRATION_DRAWS = 2_000, 4
+WIDTHS = (0.5, 2.0)
 
 
 class Ensemble(nn.Module):
     """Networks of one or two backbones and, where columns are not too many, a Gaussian copula."""
 
     shares: Tensor
+    widths: Tensor
     linear_share: Tensor
     trust: Tensor
 
@@ -43,6 +50,7 @@ class Ensemble(nn.Module):
             if members
         )
         self.register_buffer("shares", torch.full((len(self.networks),), 1 / len(self.networks)))
+        self.register_buffer("widths", torch.ones(len(self.networks)))
         self.register_buffer("linear_share", torch.zeros(()))
         self.register_buffer("trust", torch.ones(()))
 
@@ -80,11 +88,37 @@ class Ensemble(nn.Module):
         answer.mean = answer.mean * self.trust
         return validation.loss(answer)
 
-    def members(self) -> list[ConditionalNetwork]:
-        """Give every member of the networks that count, one by one."""
+    def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
+        """Choose on held-out cells how wide draws are.
+
+        A network knows its training rows better than others, so that the residuals it learns from are too
+        small. Those of held-out cells are not: draws are stretched until their mean square is the same.
+        """
+        some = slice(CALIBRATION_ROWS)
+        rows, held = validation.rows.part(some), validation.held[some]
+        below, upto = self.marginals.distribution(validation.x[some])
+        for k, network in enumerate(self.networks):
+            if not held.any() or not isinstance(network, ConditionalNetwork):
+                continue
+            true, drawn = 0.0, 0.0
+            for draw in range(CALIBRATION_DRAWS):
+                keys = mix64(torch.arange(len(held), device=held.device) + draw * len(held))
+                # A value that occurs often is anywhere in its interval of scores.
+                z = torch.special.ndtri(below + (upto - below) * keyed_uniform(keys, 2, held.shape[1]))
+                member = network.member(draw % network.members)
+                left, r, _ = draw_residuals(member, rows, keys, settings, dtype)
+                true += float(left.of(z)[held].square().mean())
+                drawn += float(r[held].square().mean())
+            low, high = WIDTHS
+            self.widths[k] = min(high, max(low, math.sqrt(true / drawn))) if drawn > 0 else 1.0
+
+    def members(self) -> list[tuple[ConditionalNetwork, float]]:
+        """Give every member of the networks that count, one by one, and how wide its draws are."""
         return [
-            network.member(e)
-            for network, share in zip(self.networks, self.shares.tolist(), strict=True)
+            (network.member(e), width)
+            for network, share, width in zip(
+                self.networks, self.shares.tolist(), self.widths.tolist(), strict=True
+            )
             if share > 0 and isinstance(network, ConditionalNetwork)
             for e in range(network.members)
         ]

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
-from .conditional import QUANTILES, Rows
+from .conditional import Rows
 from .marginals import Marginals
 from .prediction import Prediction
+from .residuals import QUANTILES
 
 #: How often expectations are taken.
 ROUNDS = 15

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from ..runtime.seeding import derive_seed
 from ..settings import ConditionalSettings
 from .backbones import Dropout
-from .conditional import QUANTILES, ConditionalNetwork, Outputs, Rows, add_noise, centre, describe
+from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, describe
 from .marginals import Marginals
 from .prediction import Prediction, predict
+from .residuals import QUANTILES, Residuals
 from .schedule import scalings
 from .training import AVERAGE_EVERY
 
@@ -166,8 +167,8 @@ class RowSplitting:
     def loss(self, counter: Tensor) -> Tensor:
         """Give the loss of a batch of splits: blank rows, and some of them noised as well.
 
-        What is noised is measured from the middles that the averaged weights give, as in a draw: those of
-        the present weights swing from step to step, and draws would be too wide.
+        What is noised is measured by the quantiles that the averaged weights give, as in a draw: those of
+        the present weights swing from step to step.
         """
         table = self._table
         rows = self._pick_rows()
@@ -190,8 +191,9 @@ class RowSplitting:
 
         some, few = self._some, blank.part(self._some)
         with torch.no_grad():
-            middle, spread = (part.flatten(0, 1) for part in centre(self._reference(few, self._dtype)))
-        r = (z[some] - middle) / spread
+            answer: Outputs = self._reference(few, self._dtype)
+            left = Residuals(answer.quantiles.flatten(0, 1), self._network.normal_quantiles)
+            r = left.of(z[some])
         normal = torch.randn(len(r), 1 + r.shape[1], generator=self._generator, device=r.device)
         s = self._settings
         sigma = torch.exp(s.noise_log_mean + s.noise_log_deviation * normal[:, :1])
@@ -199,7 +201,7 @@ class RowSplitting:
         # On the way from noise to data categories become known one after the other, in any order.
         revealed = noised_levels[some] & (self._uniform(len(r), levels.shape[1]) < self._uniform(len(r), 1))
         shown_levels = torch.where(revealed, levels[some], few.levels)
-        noisy = add_noise(few, middle, spread, noised[some], r_t, sigma, shown_levels)
+        noisy = add_noise(few, left, noised[some], r_t, sigma, shown_levels)
         c_skip, c_out, _, _ = scalings(sigma, 1.0)
 
         both = zip(vars(blank).items(), vars(noisy).values(), strict=True)

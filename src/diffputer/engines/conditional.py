@@ -12,12 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..diffusion.conditional import MEDIAN, QUANTILES, ConditionalNetwork, Rows
+from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.drawing import draw_rows
 from ..diffusion.ensemble import Ensemble
 from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
+from ..diffusion.residuals import MEDIAN, QUANTILES
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..em import EMRound
@@ -162,6 +163,7 @@ class ConditionalEngine:
         if self._validation is not None:
             self._fit_copula(self._m)
             held_out_loss = self.model.combine(self._validation, self._dtype)
+            self.model.calibrate(self._validation, self.settings, self._dtype)
             self._fit_copula(self._missing)  # when its share is known it may see the held-out cells
         return MStep(
             steps=max(step.steps for step in steps),
@@ -306,13 +308,15 @@ class ConditionalEngine:
                     z, levels = self.model.copula.draw(rows, own[:, j])
                     numbers = self.model.marginals.values_at(z)
                 else:
+                    network, width = members[j % len(members)]
                     drawn = draw_rows(
-                        members[j % len(members)],
+                        network,
                         self.model.marginals,
                         rows,
                         own[:, j],
                         self.settings,
                         self._dtype,
+                        width,
                     )
                     numbers, levels = drawn.x, drawn.levels
                 draws[j] = self._join(numbers, list(levels.unbind(1)))[:size]

@@ -1,0 +1,63 @@
+"""What a blank answer leaves open of a cell: a residual r that is standard normal if the answer is right.
+
+The blank row gives quantiles q_1 < ... < q_Q of z given the condition, at the levels u_1 < ... < u_Q. With
+g_k = Phi^-1(u_k) the map that takes q_k to g_k, linear between and beyond, takes z to r = Phi^-1(F(z | c)).
+So every unknown cell is standard normal in r whatever the condition: near or far, narrow or wide, skewed or
+heavy-tailed. What is left for the diffusion to learn is how the residuals of a row go together; and a draw
+of r, mapped back, has the distribution that the quantiles say.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Levels of the quantiles that one evaluation gives.
+QUANTILES = (0.005, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.995)
+MEDIAN = QUANTILES.index(0.5)
+#: No cell is surer than this, in units of its column's deviation.
+SMALLEST_SPREAD = 0.02
+#: Residuals are cut off here: beyond, the outermost quantiles say nothing.
+LARGEST_RESIDUAL = 5.0
+
+
+class Residuals:
+    """The maps between scores z and residuals r of cells.
+
+    Shape: quantiles [..., Q] in any order, normal [Q], the scores g of their levels.
+    """
+
+    def __init__(self, quantiles: Tensor, normal: Tensor) -> None:
+        ordered = quantiles.sort(dim=-1).values
+        gaps = torch.maximum(ordered.diff(dim=-1), SMALLEST_SPREAD * normal.diff())
+        steps = torch.nn.functional.pad(gaps.cumsum(dim=-1), (1, 0))
+        self.middle = ordered[..., MEDIAN]
+        self._quantiles = steps - steps[..., MEDIAN, None] + self.middle[..., None]
+        self._normal = normal
+        low, high = MEDIAN - 3, MEDIAN + 3
+        distance = self._quantiles[..., high] - self._quantiles[..., low]
+        self.spread = (distance / (normal[high] - normal[low])).clamp_max(2.0)
+
+    def of(self, z: Tensor) -> Tensor:
+        """Give the residuals of scores.
+
+        Shape: z [...] -> [...].
+        """
+        r = _follow(z, self._quantiles, self._normal.expand_as(self._quantiles))
+        return r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+
+    def scores(self, r: Tensor) -> Tensor:
+        """Give the scores with these residuals.
+
+        Shape: r [...] -> [...].
+        """
+        r = r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        return _follow(r, self._normal.expand_as(self._quantiles), self._quantiles)
+
+
+def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:
+    """Read piecewise linear functions, whose ends go on straight. Shape: x [...], others [..., Q]."""
+    left = (x[..., None] > knots[..., 1:-1]).sum(dim=-1, keepdim=True)
+    x0, x1 = knots.gather(-1, left)[..., 0], knots.gather(-1, left + 1)[..., 0]
+    y0, y1 = heights.gather(-1, left)[..., 0], heights.gather(-1, left + 1)[..., 0]
+    return y0 + (x - x0) / (x1 - x0) * (y1 - y0)
