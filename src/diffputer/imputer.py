@@ -350,8 +350,15 @@ churn
         if reset and table.n_rows == 0:
             raise InputError("A table must have rows, however: this one has 0 sample(s). Check the input.")
         # Names, order and number of columns, as every scikit-learn estimator checks them.
-        validate_data(self, table.native, reset=reset, skip_check_array=True)
         named = not reset and self._names is not None and table.container != "numpy"
+        try:
+            validate_data(self, table.native, reset=reset, skip_check_array=True)
+        except ValueError as error:
+            if named and self._names is not None and set(table.names) == set(self._names):
+                raise InputError(
+                    f"{error}Put them in that order: table[list(imputer.feature_names_in_)]."
+                ) from None
+            raise
         if (
             named and table.names != self._names
         ):  # labels that are not text, at which scikit-learn does not look

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from .drawing import draw_residuals
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
+from .residuals import MEDIAN, QUANTILES
 from .splitting import Columns, Validation
 
 #: Shares that are tried when two predictions are combined.
@@ -32,6 +34,7 @@ class Ensemble(nn.Module):
     widths: Tensor
     linear_share: Tensor
     trust: Tensor
+    lean: Tensor
 
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
         super().__init__()
@@ -53,6 +56,7 @@ class Ensemble(nn.Module):
         self.register_buffer("widths", torch.ones(len(self.networks)))
         self.register_buffer("linear_share", torch.zeros(()))
         self.register_buffer("trust", torch.ones(()))
+        self.register_buffer("lean", torch.zeros(()))
 
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
         """Combine all answers to blank rows."""
@@ -86,7 +90,35 @@ class Ensemble(nn.Module):
             self.linear_share.fill_(share)
         self.trust.fill_(validation.trust(answer))
         answer.mean = answer.mean * self.trust
+        self._choose_lean(answer, validation)
         return validation.loss(answer)
+
+    def _choose_lean(self, answer: Prediction, validation: Validation) -> None:
+        if validation.held.any():
+            middle, mean = self._middle(answer), self._mean_of_quantiles(answer)
+            leaning = [middle + lean * (mean - middle) for lean in SHARES]
+            errors = [float((guess - validation.x)[validation.held].abs().mean()) for guess in leaning]
+            self.lean.fill_(SHARES[int(np.argmin(errors))])
+
+    def _middle(self, answer: Prediction) -> Tensor:
+        return self.marginals.values_at(answer.quantiles[..., MEDIAN])
+
+    def _mean_of_quantiles(self, answer: Prediction) -> Tensor:
+        # Each quantile stands for the levels that are nearest to it.
+        edges = [0.0, *((a + b) / 2 for a, b in pairwise(QUANTILES)), 1.0]
+        total = torch.zeros_like(answer.mean)
+        for k, (low, high) in enumerate(pairwise(edges)):
+            total += (high - low) * self.marginals.values_at(answer.quantiles[..., k])
+        return total
+
+    def median(self, answer: Prediction) -> Tensor:
+        """Give the value of least absolute error: the median, or nearer to the mean of the quantiles.
+
+        Where cells are hard to predict their medians are drawn to the middle of the column more than they
+        should be; held-out cells tell how far to lean back.
+        """
+        middle, lean = self._middle(answer), float(self.lean)
+        return middle if lean == 0 else middle + lean * (self._mean_of_quantiles(answer) - middle)
 
     def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
         """Choose on held-out cells how wide draws are.

@@ -18,7 +18,7 @@ from ..diffusion.ensemble import Ensemble
 from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
-from ..diffusion.residuals import MEDIAN, QUANTILES
+from ..diffusion.residuals import QUANTILES
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..em import EMRound
@@ -238,7 +238,7 @@ class ConditionalEngine:
         for part, answer in self._predictions(x[rows], holes, progress):
             middle = answer.mean
             if estimate == "median":
-                middle = self.model.marginals.values_at(answer.quantiles[..., MEDIAN])
+                middle = self.model.median(answer)
             expected = self._join(middle, [p.argmax(dim=-1) for p in answer.probabilities])
             size = part.stop - part.start
             completed[rows[part]] = np.where(holes[part], expected[:size], x[rows[part]])
