@@ -111,6 +111,9 @@ class Engine(Protocol):
     ) -> NDArray[np.float32]:
         """Give rows with the expectations of their unseen cells."""
 
+    def finish(self) -> None:
+        """Do what is left when the best round is known."""
+
     def score(self, line: EMRound) -> float:
         """Say how good a round was; the smallest is best."""
 
@@ -222,6 +225,7 @@ def fit_em(
         if checkpoint:
             checkpoint.save(state)
     engine.restore(state.best_weights)
+    engine.finish()
     progress.end()
     return EMResult(engine, bounds, state.trace, state.best_round)
 

@@ -355,9 +355,7 @@ churn
             validate_data(self, table.native, reset=reset, skip_check_array=True)
         except ValueError as error:
             if named and self._names is not None and set(table.names) == set(self._names):
-                raise InputError(
-                    f"{error}Put them in that order: table[list(imputer.feature_names_in_)]."
-                ) from None
+                raise InputError(f"{error}Put them in the order of imputer.feature_names_in_.") from None
             raise
         if (
             named and table.names != self._names

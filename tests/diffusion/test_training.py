@@ -89,7 +89,7 @@ def test_trainings_side_by_side_are_those_one_after_the_other(x: torch.Tensor) -
         trainer = make_trainer(Denoiser(x.shape[1], 32, 0.5), len(x), SETTINGS, torch.float32)
         trainer.objective.use_table(x * scale)  # type: ignore[attr-defined]
         together.append(trainer)
-    results = train_together([trainer.train(seed=0) for trainer in together])
+    results = train_together([trainer.train(seed=0) for trainer in together], torch.device("cpu"))
     assert all(result.steps > 0 for result in results)
     for one, other in zip(alone, together, strict=True):
         for mine, theirs in zip(one.averaged.parameters(), other.averaged.parameters(), strict=True):

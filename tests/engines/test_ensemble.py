@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from diffputer import DiffPuter
+from diffputer.diffusion.conditional import ConditionalNetwork
 from diffputer.diffusion.ensemble import Ensemble
+from diffputer.diffusion.splitting import Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional
 from diffputer.engines.conditional import ConditionalEngine
@@ -126,6 +128,46 @@ def test_two_sorts_of_network_are_no_worse_than_the_better_one() -> None:
         assert both <= fit(dataclasses.replace(alone, max_steps=150)).trace[0].held_out_loss + 0.05
 
 
+def test_draws_are_shared_out_by_shares_and_all_members_take_their_turn() -> None:
+    model = fit(TINY).engine.model  # two MLPs, one with attention, a copula
+    assert isinstance(model, Ensemble)
+    model.linear_share.fill_(0.5)
+    model.shares.copy_(torch.tensor([0.75, 0.25]))
+    model.widths.copy_(torch.tensor([1.1, 0.9]))
+    owners = model.share_out(16)
+    kinds = ["copula" if network is None else network.backbone for network, _ in owners]
+    assert [kinds.count(kind) for kind in ("copula", "mlp", "attention")] == [8, 6, 2]
+    assert len({id(network) for network, _ in owners if network is not None}) == 3
+    assert {width for network, width in owners if network is None} == {1.0}
+    assert kinds[:5] == ["copula" if n is None else n.backbone for n, _ in model.share_out(5)]
+
+
+def test_draws_are_as_wide_as_held_out_cells_say() -> None:
+    # Spoilt quantiles, a third too narrow in z, are made up for: the width of draws and intervals grows.
+    fitted = fit(dataclasses.replace(MLP, mlp_members=1, max_steps=200), n=2_000)
+    engine = fitted.engine
+    assert isinstance(engine, ConditionalEngine)
+    model = engine.model
+    x, missing = mixed(2_000)
+    held = (np.random.default_rng(3).random(x.shape) < 0.05) & ~missing
+    table = Table(np.where(held, 0, x), ~(missing | held), missing, engine._columns, torch.device("cpu"))
+    table.x = torch.from_numpy(x)
+    validation = Validation(table, model.marginals, held)
+    model.linear_share.zero_()
+    model.calibrate(validation, engine.settings, torch.float32)
+    before = float(model.stretch), float(model.widths[0])
+    network = model.networks[0]
+    assert isinstance(network, ConditionalNetwork)
+    assert network.exit.bias is not None
+    p, n_outputs = network.p, network.n_outputs
+    with torch.no_grad():
+        network.exit.weight[..., : p * n_outputs] *= 0.67
+        network.exit.bias[..., : p * n_outputs] *= 0.67
+    model.calibrate(validation, engine.settings, torch.float32)
+    assert float(model.stretch) > 1.15 * before[0]
+    assert float(model.widths[0]) > 1.15 * before[1]
+
+
 def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() -> None:
     fitted = fit(MLP, n=60)
     model = fitted.engine.model
@@ -133,7 +175,8 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     assert 0 < float(model.linear_share) <= 1
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         model.linear_share.fill_(share)
-        assert sum(model.is_linear(j) for j in range(20)) == 20 * share
+        owners = model.share_out(20)
+        assert sum(network is None for network, _ in owners) == 20 * share
     assert model.copula is not None
     model.linear_share.fill_(0.0)
     x, missing = mixed(60)

@@ -155,3 +155,24 @@ def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", "/nowhere/python")
     with pytest.raises(SettingError, match="/nowhere/python"):
         find_python()
+
+
+def test_missforest_fitted_on_a_complete_table_imputes_new_rows() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=300)
+    frame = pd.DataFrame({"a": a, "b": 2 * a + 0.1 * rng.normal(size=300)})
+    method = make_method("missforest", n_trees=10).fit(frame, [], 0)
+    holes = frame.assign(b=np.nan)
+    assert np.corrcoef(method.transform(holes)["b"], frame["b"])[0, 1] > 0.9
+
+
+def test_boosted_trees_bear_a_level_that_occurs_once() -> None:
+    # Above 10,000 rows they stop early on a part that is split by level.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=11_000)
+    levels = np.where(a > 0, "high", "low").astype(object)
+    levels[0] = "once"
+    levels[1:50] = None
+    frame = pd.DataFrame({"a": a, "level": levels})
+    method = make_method("gbt-per-column", n_trees=3).fit(frame, ["level"], 0)
+    assert method.transform(frame)["level"].notna().all()

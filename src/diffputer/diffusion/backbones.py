@@ -7,6 +7,7 @@ batched product. Both backbones take the features of every column and give every
 from __future__ import annotations
 
 import importlib.util
+import logging
 import math
 from functools import cache
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+logger = logging.getLogger(__name__)
 
 #: Columns that fit into one program of the CUDA kernel (row_kernels.py).
 MOST_COLUMNS_AT_ONCE = 128
@@ -139,14 +142,25 @@ def attend(qkv: Tensor) -> Tensor:
         return row_kernels.attend(qkv)
     E, c, n, _, heads, d = qkv.shape
     q, k, v = qkv.permute(3, 0, 2, 4, 1, 5).flatten(1, 2).unbind(0)
-    mixed = F.scaled_dot_product_attention(q, k, v).view(E, n, heads, c, d)
+    # Some of torch's kernels take no more than 65,535 rows at once.
+    parts = zip(*(t.split(1 << 15) for t in (q, k, v)), strict=True)
+    mixed = torch.cat([F.scaled_dot_product_attention(*part) for part in parts]).view(E, n, heads, c, d)
     return mixed.permute(0, 3, 1, 2, 4).reshape(E, c, n, heads * d)
 
 
 @cache
 def has_kernels() -> bool:
-    """Say whether Triton, which compiles the kernels, is there (it comes with torch for CUDA on Linux)."""
-    return importlib.util.find_spec("triton") is not None
+    """Say whether the kernels can be used: Triton compiles them, which needs a C compiler, too."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from . import row_kernels
+
+    try:
+        row_kernels.try_out()
+    except Exception as error:  # noqa: BLE001 - whatever keeps them from running, torch's own do as well
+        logger.warning("Kernels for rows cannot be used, torch's slower ones are: %s", error)
+        return False
+    return True
 
 
 class ColumnAttention(nn.Module):

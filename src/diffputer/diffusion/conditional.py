@@ -33,7 +33,7 @@ FEATURES = 8
 #: Intervals of equal probability in which a cell's place is told besides, in tables that are not too wide:
 #: what changes abruptly with a column, or is not monotone in it, is then learnt sooner.
 BINS, MOST_BINNED = 16, 64
-#: What bfloat16 leaves of a number near one is about this small.
+#: What bfloat16 drops of a number near one is about this small.
 FINE = 2.0**-7
 #: Logits stay in this range, so that their exponentials can be added up as they are.
 LARGEST_LOGIT = 30.0
@@ -229,7 +229,8 @@ class ConditionalNetwork(nn.Module):
         width = sum(part.shape[1] for part in parts)
         if rest := _rounded(width) - width:
             parts.append(indicators.new_zeros(E * n, rest))
-        out = self.exit(self.body(torch.cat(parts, dim=1).view(E, n, width + rest), noise))
+        h = self.body(torch.cat(parts, dim=1).view(E, n, width + rest), noise)
+        out = self.exit(h.float())  # bfloat16 would round the answers
         sizes = [self.p * self.n_outputs, len(self.slot_level)]
         numeric, logits, _ = out.split([*sizes, out.shape[-1] - sum(sizes)], dim=-1)
         return numeric.reshape(E, n, self.p, self.n_outputs), logits
@@ -244,20 +245,20 @@ class ConditionalNetwork(nn.Module):
             return cells.view(E, n, columns, size).transpose(1, 2).reshape(E * columns, n, size)
 
         def times(cells: Tensor, weight: Tensor) -> Tensor:
-            product = torch.bmm(cells, weight.to(dtype).flatten(0, 1))
+            product = torch.bmm(cells, weight.to(cells.dtype).flatten(0, 1))
             return product.view(E, weight.shape[1], n, weight.shape[3])
 
         tokens = times(by_column(numbers), self.entry_weight)
         if q:
             indicators = (levels[..., None] == self.level_range).to(dtype)
             tokens = torch.cat([tokens, times(by_column(indicators), self.level_entry)], dim=1)
-        h = self.body(tokens + noise[:, None])
+        h = self.body(tokens + noise[:, None]).float()  # bfloat16 would round the answers
         numeric = times(h[:, :p].reshape(E * p, n, width), self.exit_weight)
-        numeric = (numeric + self.exit_bias[:, :, None].to(dtype)).transpose(1, 2)
+        numeric = (numeric + self.exit_bias[:, :, None]).transpose(1, 2)
         if not q:
             return numeric, numeric.new_zeros(E, n, 0)
         logits = times(h[:, p:].reshape(E * q, n, width), self.level_exit)
-        logits = (logits + self.level_bias[:, :, None].to(dtype)).transpose(1, 2)
+        logits = (logits + self.level_bias[:, :, None]).transpose(1, 2)
         return numeric, logits.flatten(2)[..., self.slots]
 
     @torch.no_grad()
@@ -312,7 +313,7 @@ class ConditionalNetwork(nn.Module):
 
 
 def _fine(values: Tensor) -> Tensor:
-    """Give what bfloat16 leaves of numbers."""
+    """Give what bfloat16 drops of numbers."""
     return (values - values.bfloat16().float()) / FINE
 
 

@@ -16,8 +16,8 @@ from .drawing import draw_residuals
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
-from .residuals import MEDIAN, QUANTILES
-from .splitting import Columns, Validation
+from .residuals import MEDIAN, QUANTILES, Residuals
+from .splitting import Columns, Validation, evenly
 
 #: Shares that are tried when two predictions are combined.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -25,6 +25,8 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: largest value.
 CALIBRATION_ROWS, CALIBRATION_DRAWS = 2_000, 4
 WIDTHS = (0.5, 2.0)
+#: As many cells are taken to have said that widths are right, and that medians need not lean.
+PRIOR_CELLS = 50
 
 
 class Ensemble(nn.Module):
@@ -35,6 +37,7 @@ class Ensemble(nn.Module):
     linear_share: Tensor
     trust: Tensor
     lean: Tensor
+    stretch: Tensor
 
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
         super().__init__()
@@ -56,7 +59,8 @@ class Ensemble(nn.Module):
         self.register_buffer("widths", torch.ones(len(self.networks)))
         self.register_buffer("linear_share", torch.zeros(()))
         self.register_buffer("trust", torch.ones(()))
-        self.register_buffer("lean", torch.zeros(()))
+        self.register_buffer("lean", torch.zeros(p))
+        self.register_buffer("stretch", torch.ones(()))
 
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
         """Combine all answers to blank rows."""
@@ -94,11 +98,14 @@ class Ensemble(nn.Module):
         return validation.loss(answer)
 
     def _choose_lean(self, answer: Prediction, validation: Validation) -> None:
-        if validation.held.any():
-            middle, mean = self._middle(answer), self._mean_of_quantiles(answer)
-            leaning = [middle + lean * (mean - middle) for lean in SHARES]
-            errors = [float((guess - validation.x)[validation.held].abs().mean()) for guess in leaning]
-            self.lean.fill_(SHARES[int(np.argmin(errors))])
+        middle, mean = self._middle(answer), self._mean_of_quantiles(answer)
+        errors = torch.stack([(middle + lean * (mean - middle) - validation.x).abs() for lean in SHARES])
+        total = (errors * validation.held).sum(dim=1)  # [shares, p]
+        n_cells = validation.held.sum(dim=0)
+        # A gain must be more than chance would give.
+        total[1:] += total[0] / n_cells.clamp_min(1).sqrt() / 4
+        best = torch.tensor(SHARES, device=total.device)[total.argmin(dim=0)]
+        self.lean.copy_(torch.where(n_cells >= PRIOR_CELLS, best, 0.0))
 
     def _middle(self, answer: Prediction) -> Tensor:
         return self.marginals.values_at(answer.quantiles[..., MEDIAN])
@@ -115,50 +122,74 @@ class Ensemble(nn.Module):
         """Give the value of least absolute error: the median, or nearer to the mean of the quantiles.
 
         Where cells are hard to predict their medians are drawn to the middle of the column more than they
-        should be; held-out cells tell how far to lean back.
+        should be; held-out cells of the column tell how far to lean back.
         """
-        middle, lean = self._middle(answer), float(self.lean)
-        return middle if lean == 0 else middle + lean * (self._mean_of_quantiles(answer) - middle)
+        middle = self._middle(answer)
+        if not self.lean.any():
+            return middle
+        return middle + self.lean * (self._mean_of_quantiles(answer) - middle)
 
     def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
-        """Choose on held-out cells how wide draws are.
+        """Choose on held-out cells how wide intervals and draws are.
 
         A network knows its training rows better than others, so that the residuals it learns from are too
-        small. Those of held-out cells are not: draws are stretched until their mean square is the same.
+        small. Those of held-out cells are not: what it says is stretched until mean squares agree.
         """
-        some = slice(CALIBRATION_ROWS)
+        some = evenly(len(validation.held), CALIBRATION_ROWS, validation.held.device)
         rows, held = validation.rows.part(some), validation.held[some]
+        if not held.any():
+            return
         below, upto = self.marginals.distribution(validation.x[some])
-        for k, network in enumerate(self.networks):
-            if not held.any() or not isinstance(network, ConditionalNetwork):
+        normal = torch.special.ndtri(torch.tensor(QUANTILES, device=held.device))
+        places = torch.arange(len(held), device=held.device)
+        # A value that occurs often is anywhere in its interval of scores.
+        chance = keyed_uniform(mix64(places + len(held) * CALIBRATION_DRAWS), 0, held.shape[1])
+        z = torch.special.ndtri(below + (upto - below) * chance)
+        residuals = Residuals(self.predict(rows, dtype).quantiles, normal).of(z)
+        self.stretch.fill_(_ratio(float(residuals[held].square().sum()), int(held.sum()), int(held.sum())))
+        for k, share in enumerate(self.shares.tolist()):
+            if share == 0:
                 continue
-            true, drawn = 0.0, 0.0
+            members, true, drawn = self._members(k), 0.0, 0.0
             for draw in range(CALIBRATION_DRAWS):
-                keys = mix64(torch.arange(len(held), device=held.device) + draw * len(held))
-                # A value that occurs often is anywhere in its interval of scores.
-                z = torch.special.ndtri(below + (upto - below) * keyed_uniform(keys, 2, held.shape[1]))
-                member = network.member(draw % network.members)
-                left, r, _ = draw_residuals(member, rows, keys, settings, dtype)
-                true += float(left.of(z)[held].square().mean())
-                drawn += float(r[held].square().mean())
-            low, high = WIDTHS
-            self.widths[k] = min(high, max(low, math.sqrt(true / drawn))) if drawn > 0 else 1.0
+                keys, member = mix64(places + len(held) * draw), members[draw % len(members)]
+                answers, r, _ = draw_residuals(member, rows, keys, settings, dtype)
+                true += float(answers.of(z)[held].square().sum()) / CALIBRATION_DRAWS
+                drawn += float(r[held].square().sum()) / CALIBRATION_DRAWS
+            self.widths[k] = _ratio(true, drawn, int(held.sum()))
 
-    def members(self) -> list[tuple[ConditionalNetwork, float]]:
-        """Give every member of the networks that count, one by one, and how wide its draws are."""
-        return [
-            (network.member(e), width)
-            for network, share, width in zip(
-                self.networks, self.shares.tolist(), self.widths.tolist(), strict=True
-            )
-            if share > 0 and isinstance(network, ConditionalNetwork)
-            for e in range(network.members)
-        ]
+    def share_out(self, n_draws: int) -> list[tuple[ConditionalNetwork | None, float]]:
+        """Say which member makes each draw, and how wide it is; None is the copula.
 
-    def is_linear(self, draw: int) -> bool:
-        """Say whether a draw is the copula's: as often as its share, evenly spread over the draws."""
-        share = float(self.linear_share)
-        return math.floor((draw + 1) * share) > math.floor(draw * share)
+        Each part gets as many draws as its share, evenly spread, and its members take turns; fewer draws
+        are the first of more.
+        """
+        linear = float(self.linear_share) if self.copula is not None else 0.0
+        shares = [linear, *((1 - linear) * share for share in self.shares.tolist())]
+        members = [self._members(k) if shares[k + 1] > 0 else [] for k in range(len(self.networks))]
+        counts = [0] * len(shares)
+        owners: list[tuple[ConditionalNetwork | None, float]] = []
+        for draw in range(n_draws):
+            part = int(np.argmax([share * (draw + 1) - n for share, n in zip(shares, counts, strict=True)]))
+            if part == 0:
+                owners.append((None, 1.0))
+            else:
+                of_part = members[part - 1]
+                owners.append((of_part[counts[part] % len(of_part)], float(self.widths[part - 1])))
+            counts[part] += 1
+        return owners
+
+    def _members(self, k: int) -> list[ConditionalNetwork]:
+        network = self.networks[k]
+        assert isinstance(network, ConditionalNetwork)
+        return [network.member(e) for e in range(network.members)]
+
+
+def _ratio(true: float, said: float, n_cells: int) -> float:
+    """Give the factor between two sums of squares of so many cells, nearer to one where they are few."""
+    low, high = WIDTHS
+    prior = PRIOR_CELLS
+    return min(high, max(low, math.sqrt((true + prior) / (said + prior)))) if n_cells else 1.0
 
 
 def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[float, Prediction]:

@@ -32,7 +32,7 @@ def _tile(x, start, n, part, c, parts: tl.constexpr, width: tl.constexpr, D: tl.
 @triton.jit
 def _weights(q, k, c, scale, C: tl.constexpr):
     """Softmax of the scores over the columns that exist. Shape: [C, C]."""
-    scores = tl.dot(q, tl.trans(k)) * scale
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     scores = tl.where(tl.arange(0, C)[None, :] < c, scores, -1e30)
     powers = tl.exp(scores - tl.max(scores, axis=1)[:, None])
     return powers / tl.sum(powers, axis=1)[:, None]
@@ -50,7 +50,7 @@ def _attend(qkv, out, n, c, scale, heads: tl.constexpr, D: tl.constexpr, C: tl.c
     at_out, _ = _tile(out + head * D, start, n, 0, c, 1, heads * D, D, C)
     q, k, v = tl.load(at_q, there, 0.0), tl.load(at_k, there, 0.0), tl.load(at_v, there, 0.0)
     weights = _weights(q, k, c, scale, C)
-    tl.store(at_out, tl.dot(weights.to(v.dtype), v).to(v.dtype), there)
+    tl.store(at_out, tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(v.dtype), there)
 
 
 @triton.jit
@@ -67,15 +67,15 @@ def _attend_backward(qkv, d_out, d_qkv, n, c, scale, heads: tl.constexpr, D: tl.
     q, k, v = tl.load(at_q, there, 0.0), tl.load(at_k, there, 0.0), tl.load(at_v, there, 0.0)
     d_o = tl.load(at_d_out, there, 0.0)
     weights = _weights(q, k, c, scale, C)
-    d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_o)
-    d_weights = tl.dot(d_o, tl.trans(v))
+    d_v = tl.dot(tl.trans(weights.to(v.dtype)), d_o, input_precision="ieee")
+    d_weights = tl.dot(d_o, tl.trans(v), input_precision="ieee")
     d_scores = weights * (d_weights - tl.sum(weights * d_weights, axis=1)[:, None]) * scale
     d_scores = d_scores.to(q.dtype)
     to_q, _ = _tile(d_qkv, start, n, 0, c, 3, heads * D, D, C)
     to_k, _ = _tile(d_qkv, start, n, 1, c, 3, heads * D, D, C)
     to_v, _ = _tile(d_qkv, start, n, 2, c, 3, heads * D, D, C)
-    tl.store(to_q, tl.dot(d_scores, k).to(q.dtype), there)
-    tl.store(to_k, tl.dot(tl.trans(d_scores), q).to(q.dtype), there)
+    tl.store(to_q, tl.dot(d_scores, k, input_precision="ieee").to(q.dtype), there)
+    tl.store(to_k, tl.dot(tl.trans(d_scores), q, input_precision="ieee").to(q.dtype), there)
     tl.store(to_v, d_v.to(q.dtype), there)
 
 
@@ -110,7 +110,8 @@ class _Attention(torch.autograd.Function):
         E, c, n, _, heads, D = qkv.shape
         out = torch.empty(E, c, n, heads * D, dtype=qkv.dtype, device=qkv.device)
         C = _power_of_two(c)
-        _attend[(E * n * heads,)](qkv, out, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C))
+        with torch.cuda.device(qkv.device):
+            _attend[(E * n * heads,)](qkv, out, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C))
         ctx.save_for_backward(qkv)
         return out
 
@@ -119,9 +120,10 @@ class _Attention(torch.autograd.Function):
         (qkv,) = ctx.saved_tensors
         E, c, n, _, heads, D = qkv.shape
         d_qkv, C = torch.empty_like(qkv), _power_of_two(c)
-        _attend_backward[(E * n * heads,)](
-            qkv, d_out.contiguous(), d_qkv, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C)
-        )
+        with torch.cuda.device(qkv.device):
+            _attend_backward[(E * n * heads,)](
+                qkv, d_out.contiguous(), d_qkv, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C)
+            )
         return d_qkv
 
 
@@ -131,7 +133,8 @@ class _Normalisation(torch.autograd.Function):
         W = x.shape[-1]
         n = x.numel() // W
         y, scales = torch.empty_like(x), torch.empty(n, device=x.device)
-        _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, _power_of_two(W), TOKENS, num_warps=4)
+        with torch.cuda.device(x.device):
+            _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, _power_of_two(W), TOKENS, num_warps=4)
         ctx.save_for_backward(y, scales)
         return y
 
@@ -140,9 +143,10 @@ class _Normalisation(torch.autograd.Function):
         y, scales = ctx.saved_tensors
         W, n = y.shape[-1], len(scales)
         d_x = torch.empty_like(y)
-        _normalise_backward[(triton.cdiv(n, TOKENS),)](
-            y, scales, d_y.contiguous(), d_x, n, W, _power_of_two(W), TOKENS, num_warps=4
-        )
+        with torch.cuda.device(y.device):
+            _normalise_backward[(triton.cdiv(n, TOKENS),)](
+                y, scales, d_y.contiguous(), d_x, n, W, _power_of_two(W), TOKENS, num_warps=4
+            )
         return d_x
 
 
@@ -170,3 +174,11 @@ def _power_of_two(n: int) -> int:
 
 def _warps(C: int) -> int:
     return {16: 1, 32: 1, 64: 4}.get(C, 8)
+
+
+def try_out() -> None:
+    """Compile and run every kernel once, on a few numbers; raises where that cannot be done."""
+    with torch.enable_grad():
+        qkv = torch.ones(1, 2, 3, 3, 1, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        attend(normalise(qkv)).sum().backward()
+    torch.cuda.synchronize()

@@ -283,11 +283,23 @@ def blank_rows(x: Tensor, known: Tensor, marginals: Marginals, numeric: Tensor, 
     )
 
 
+def evenly(n: int, most: int, device: torch.device) -> Tensor:
+    """Give at most so many numbers below n, evenly spread: tables are often sorted.
+
+    Examples
+    --------
+    >>> evenly(10, 4, torch.device("cpu")).tolist()
+    [0, 3, 6, 9]
+    """
+    return torch.linspace(0, max(0, n - 1), min(n, most), dtype=torch.float64, device=device).round().long()
+
+
 class Validation:
     """Rows with held-out cells, to be predicted from what is known besides."""
 
     def __init__(self, table: Table, marginals: Marginals, held_out: NDArray[np.bool_]) -> None:
-        chosen = np.flatnonzero(held_out.any(axis=1))[:VALIDATION_ROWS]
+        held_rows = np.flatnonzero(held_out.any(axis=1))
+        chosen = held_rows[evenly(len(held_rows), VALIDATION_ROWS, torch.device("cpu")).numpy()]
         picked = torch.from_numpy(chosen).to(table.device)
         held = torch.from_numpy(held_out[chosen]).to(table.device)
         x, known = table.x[picked], table.known[picked]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,29 +88,27 @@ class Trainable(Protocol):
 Run = Generator[None, None, MStep]
 
 
-def train_together(runs: Sequence[Run]) -> list[MStep]:
-    """Advance several trainings in turn until all have ended.
+def train_together(runs: Sequence[Run], device: torch.device) -> list[MStep]:
+    """Advance several trainings on a device in turn until all have ended.
 
     On CUDA each has a stream of its own, so that their kernels, most of which fill a part of the device
     only, run side by side.
     """
-    on_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
-    streams = [torch.cuda.Stream() if on_cuda and len(runs) > 1 else None for _ in runs]
+    side_by_side = device.type == "cuda" and len(runs) > 1
+    streams = [torch.cuda.Stream(device) for _ in runs] if side_by_side else []
     results: dict[int, MStep] = {}
     for stream in streams:
-        if stream is not None:
-            stream.wait_stream(torch.cuda.current_stream())
+        stream.wait_stream(torch.cuda.current_stream(device))
     while len(results) < len(runs):
         for k, run in enumerate(runs):
             if k not in results:
                 try:
-                    with torch.cuda.stream(streams[k]):
+                    with torch.cuda.stream(streams[k]) if streams else nullcontext():
                         next(run)
                 except StopIteration as stop:
                     results[k] = stop.value
     for stream in streams:
-        if stream is not None:
-            torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream(device).wait_stream(stream)
     return [results[k] for k in range(len(runs))]
 
 
@@ -217,7 +216,8 @@ class Trainer:
         if self._device.type == "cuda" and self._graph is None:
             before = [p.detach().clone() for p in self.module.parameters()]
             self.objective.before_step(0)
-            self._graph = self._capture(generators)
+            with torch.cuda.device(self._device):
+                self._graph = self._capture(generators)
             with torch.no_grad():
                 for parameter, value in zip(self.module.parameters(), before, strict=True):
                     parameter.copy_(value)
@@ -254,7 +254,8 @@ class Trainer:
         Afterwards ``averaged`` holds the best weights. Without held-out data the training loss takes
         its place, as in the authors' code.
         """
-        return train_together([self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress)])[0]
+        run = self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress)
+        return train_together([run], self._device)[0]
 
     def train(
         self,

@@ -18,7 +18,7 @@ from ..diffusion.ensemble import Ensemble
 from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
-from ..diffusion.residuals import QUANTILES
+from ..diffusion.residuals import QUANTILES, Residuals
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..em import EMRound
@@ -157,20 +157,25 @@ class ConditionalEngine:
                         progress=progress,
                     )
                     for number, trainer in enumerate(self._trainers)
-                ]
+                ],
+                self._device,
             )
         held_out_loss = float("nan")
         if self._validation is not None:
             self._fit_copula(self._m)
             held_out_loss = self.model.combine(self._validation, self._dtype)
             self.model.calibrate(self._validation, self.settings, self._dtype)
-            self._fit_copula(self._missing)  # when its share is known it may see the held-out cells
         return MStep(
             steps=max(step.steps for step in steps),
             loss=float(np.mean([step.loss for step in steps])),
             held_out_loss=held_out_loss,
             seconds=time.perf_counter() - started,
         )
+
+    def finish(self) -> None:
+        """Let the copula, whose share is known by now, see the held-out cells too."""
+        if self._validation is not None:
+            self._fit_copula(self._missing)
 
     def _multiplications(self, trainer: Trainer) -> int:
         """Say how large a training step is: rows, blank and noised, times weights (and columns)."""
@@ -271,17 +276,15 @@ class ConditionalEngine:
         return result
 
     def _values_at_levels(self, quantiles: Tensor, levels: Tensor) -> Tensor:
-        """Give the values at any levels: z is linear in normal scores between its quantiles and beyond.
+        """Give the values at any levels, as held-out cells bear them out.
 
         Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
         """
-        at = torch.special.ndtri(torch.tensor(QUANTILES, device=quantiles.device))
-        wanted = torch.special.ndtri(levels)
-        right = torch.searchsorted(at, wanted).clamp(1, len(QUANTILES) - 1)
-        share = (wanted - at[right - 1]) / (at[right] - at[right - 1])
-        low, high = quantiles[..., right - 1], quantiles[..., right]
-        z = (low + share * (high - low)).movedim(-1, 0)
-        return torch.stack([self.model.marginals.values_at(level) for level in z])
+        normal = torch.special.ndtri(torch.tensor(QUANTILES, device=quantiles.device))
+        residuals = Residuals(quantiles, normal)
+        at = self.model.stretch * torch.special.ndtri(levels)
+        scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
+        return torch.stack([self.model.marginals.values_at(z) for z in scores])
 
     def _join(self, numbers: Tensor, levels: list[Tensor]) -> NDArray[np.float32]:
         """Put numeric and categorical columns side by side. Shape: [n, p], q of [n] -> [n, c]."""
@@ -296,7 +299,7 @@ class ConditionalEngine:
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
         keys = distinct_keys(row_keys(x, missing, seed))
-        members = self.model.members()
+        owners = self.model.share_out(n_draws)
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
@@ -304,11 +307,12 @@ class ConditionalEngine:
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j in range(n_draws):
-                if self.model.copula is not None and self.model.is_linear(j):
+                network, width = owners[j]
+                if network is None:
+                    assert self.model.copula is not None
                     z, levels = self.model.copula.draw(rows, own[:, j])
                     numbers = self.model.marginals.values_at(z)
                 else:
-                    network, width = members[j % len(members)]
                     drawn = draw_rows(
                         network,
                         self.model.marginals,

@@ -113,6 +113,9 @@ class PaperEngine:
         progress.begin(title, _count_passes(sampler, m, self.settings.em_draws))
         return sampler.mean(x_obs, m, keys, self.settings.em_draws, progress)
 
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
     def score(self, line: EMRound) -> float:
         """Say how good a round was."""
         return line.held_out_error

@@ -70,7 +70,7 @@ class MissForest(CodedMethod):
             change = self._change(before, completed, holes)
             # Stekhoven and Bühlmann: as soon as neither numbers nor categories change less than in the
             # round before, that round was the last.
-            if not (change[0] < last[0] or change[1] < last[1]):
+            if number and not (change[0] < last[0] or change[1] < last[1]):
                 break
             self._forests, self._rounds, last = forests, number + 1, change
             self._answer = completed
@@ -134,6 +134,9 @@ class BoostedColumns(CodedMethod):
             "random_state": seed,
         }
         if self._n_levels[j]:
+            # Its early stop splits by level, which a level that occurs once does not allow.
+            rarest = np.unique(x[known, j], return_counts=True)[1].min()
+            options["early_stopping"] = "auto" if rarest > 1 else False
             model = HistGradientBoostingClassifier(**options)
         else:
             model = HistGradientBoostingRegressor(loss=self.settings["loss"], **options)
