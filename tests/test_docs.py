@@ -139,3 +139,35 @@ def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
         for metric, value in (("mae", mae), ("rmse", rmse)):
             mean = 100 * sum(float(row[metric]) for row in mine) / len(mine)
             assert f"{mean:.2f}" == value, (name, metric)
+
+
+def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
+    with open(RESULTS / "conditional" / "mcar-h200.csv", newline="") as file:
+        rows = {
+            row["dataset"]: row
+            for row in csv.DictReader(file)
+            if (row["setting"], row["mask_seed"]) == ("out_of_sample", "0") and "balanced" in row["label"]
+        }
+    table = re.findall(
+        r"^\| (\w+) \| ([\d.]+)/([\d.]+) \| [\d.]+/[\d.]+ \| [\d.]+/[\d.]+ \| ([\d.]+) \| (\d+) \|",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(table) == len(rows) == 6
+    for name, mae, rmse, median, seconds in table:
+        row = rows[name.lower()]
+        for field, shown in (("mae", mae), ("rmse", rmse), ("mae_median", median)):
+            assert f"{100 * float(row[field]):.2f}" == shown, (name, field)
+        assert f"{float(row['fit_seconds']):.0f}" == seconds
+
+
+def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
+    with open(RESULTS / "conditional" / "mcar-cpu.csv", newline="") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["dataset"] == "california" and row["setting"] == "out_of_sample"
+        ]
+    assert [row["mask_seed"] for row in rows] == ["0", "1", "2"]
+    mae, rmse = (100 * sum(float(row[field]) for row in rows) / 3 for field in ("mae", "rmse"))
+    assert f"{mae:.2f}/{rmse:.2f}; published" in (ROOT / "README.md").read_text()
