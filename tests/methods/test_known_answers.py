@@ -122,8 +122,8 @@ def test_softimputes_rows_are_the_fixed_point() -> None:
     assert np.linalg.norm(np.where(gone, 0.0, y - z), 2) == pytest.approx(4.0, rel=1e-3)
 
 
-def test_full_indicators_would_hold_chained_regressions_at_their_start() -> None:
-    """Why a level is dropped: siblings are missing together and imply each other."""
+def test_levels_come_back_from_indicators_with_and_without_the_first() -> None:
+    """A level is dropped for chained regressions: siblings are missing together and imply each other."""
     full, dropped = Indicators(np.array([3, 0])), Indicators(np.array([3, 0]), drop=True)
     x = np.array([[0.0, 1.0], [2.0, 0.0], [np.nan, 3.0]])
     assert full.expand(x)[:, :3].sum(axis=1).tolist()[:2] == [1.0, 1.0]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .backbones import ColumnAttention, MemberLinear, ResidualMLP
-from .residuals import QUANTILES, Residuals
+from .residuals import QUANTILES, Residuals, normal_quantiles
 from .schedule import scalings
 
 #: Standardised values are cut off here before the network sees them; their score z is beside them.
@@ -101,7 +101,7 @@ def describe(x: Tensor, z: Tensor, known: Tensor, levels: Tensor) -> Rows:
 
 
 def add_noise(
-    blank: Rows, left: Residuals, noised: Tensor, r_t: Tensor, sigma: Tensor, levels: Tensor
+    blank: Rows, residuals: Residuals, noised: Tensor, r_t: Tensor, sigma: Tensor, levels: Tensor
 ) -> Rows:
     """Describe the same rows with noised cells, and categories that were revealed since.
 
@@ -109,8 +109,8 @@ def add_noise(
     """
     _, _, c_in, c_noise = scalings(sigma, 1.0)
     return Rows(
-        x=torch.where(noised, left.spread, blank.x),
-        z=torch.where(noised, left.middle, blank.z),
+        x=torch.where(noised, residuals.spread, blank.x),
+        z=torch.where(noised, residuals.middle, blank.z),
         known=blank.known,
         noisy=c_in * r_t * noised,
         is_noisy=noised,
@@ -169,9 +169,8 @@ class ConditionalNetwork(nn.Module):
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         self.register_buffer("slot_column", pairs[:, 0], persistent=False)
         self.register_buffer("slot_level", pairs[:, 1], persistent=False)
-        levels_asked = torch.tensor(QUANTILES)
-        self.register_buffer("quantile_levels", levels_asked, persistent=False)
-        self.register_buffer("normal_quantiles", torch.special.ndtri(levels_asked), persistent=False)
+        self.register_buffer("quantile_levels", torch.tensor(QUANTILES), persistent=False)
+        self.register_buffer("normal_quantiles", normal_quantiles(), persistent=False)
         self.register_buffer("bins", torch.arange(BINS), persistent=False)
         self.n_features = FEATURES + (BINS if n_numeric <= MOST_BINNED else 0)
         self.n_outputs = 2 + len(QUANTILES)
@@ -270,6 +269,7 @@ class ConditionalNetwork(nn.Module):
                 module.reset(generator, 0.3 if small else 1.0)
         self.noise.infinity.zero_()
         if self.backbone != "mlp":
+            # Answers start small beside their biases: as if they had 4,096 inputs.
             for parameter, fan_in in (
                 (self.entry_weight, FEATURES), (self.exit_weight, 4096),
                 (self.level_entry, FEATURES), (self.level_exit, 4096),

@@ -26,7 +26,7 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .marginals import Marginals
-from .residuals import QUANTILES, Residuals
+from .residuals import Residuals, normal_quantiles
 from .schedule import noise_levels, scalings
 
 #: By this part of the steps all categories are known, so that numbers can still follow them.
@@ -59,8 +59,8 @@ def draw_rows(
 
     Shape: rows of n, keys [n].
     """
-    left, r, levels = draw_residuals(network, rows, keys, settings, dtype)
-    return Drawn(marginals.values_at(left.scores(width * r)), levels)
+    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype)
+    return Drawn(marginals.values_at(residuals.scores(width * r)), levels)
 
 
 @torch.no_grad()
@@ -80,14 +80,14 @@ def draw_residuals(
     chances = keyed_uniform(keys, 1, max(1, q))
 
     outputs: Outputs = network(rows, dtype)
-    left = Residuals(outputs.quantiles[0], torch.special.ndtri(torch.tensor(QUANTILES, device=keys.device)))
+    residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
     _reveal(levels, outputs, reveal_at == 0, chances)
 
     before: Tensor | None = None
     for i in range(steps):
         level = torch.full((len(keys), 1), float(sigma[i]), device=r.device)
-        noisy = add_noise(rows, left, unknown, r, level, levels)
+        noisy = add_noise(rows, residuals, unknown, r, level, levels)
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
@@ -99,7 +99,7 @@ def draw_residuals(
         ratio = float(sigma[i + 1] / sigma[i])
         r = ratio * r + (1 - ratio) * target
         before = denoised
-    return left, r, levels
+    return residuals, r, levels
 
 
 def _reveal_steps(unknown: Tensor, keys: Tensor, steps: int) -> Tensor:

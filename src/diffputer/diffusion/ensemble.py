@@ -16,7 +16,7 @@ from .drawing import draw_residuals
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
-from .residuals import MEDIAN, QUANTILES, Residuals
+from .residuals import MEDIAN, QUANTILES, Residuals, normal_quantiles
 from .splitting import Columns, Validation, evenly
 
 #: Shares that are tried when two predictions are combined.
@@ -140,7 +140,7 @@ class Ensemble(nn.Module):
         if not held.any():
             return
         below, upto = self.marginals.distribution(validation.x[some])
-        normal = torch.special.ndtri(torch.tensor(QUANTILES, device=held.device))
+        normal = normal_quantiles(held.device)
         places = torch.arange(len(held), device=held.device)
         # A value that occurs often is anywhere in its interval of scores.
         chance = keyed_uniform(mix64(places + len(held) * CALIBRATION_DRAWS), 0, held.shape[1])

@@ -19,7 +19,7 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
 from .marginals import Marginals
 from .prediction import Prediction
-from .residuals import QUANTILES
+from .residuals import normal_quantiles
 
 #: How often expectations are taken.
 ROUNDS = 15
@@ -133,7 +133,7 @@ class GaussianCopula(nn.Module):
         expected, rest = self.condition(*self.latent(rows))
         middle = expected[:, : self.p].float()
         spread = rest.diagonal(dim1=1, dim2=2)[:, : self.p].clamp_min(1e-8).sqrt().float()
-        levels = torch.special.ndtri(torch.tensor(QUANTILES, device=middle.device))
+        levels = normal_quantiles(middle.device)
         points = torch.special.ndtri((torch.arange(POINTS, device=middle.device) + 0.5) / POINTS)
         values = torch.stack([marginals.values_at(middle + spread * point) for point in points])
         mean = values.double().mean(dim=0).float()  # in double, so that a row has the same bits in any block

@@ -21,6 +21,12 @@ SMALLEST_SPREAD = 0.02
 LARGEST_RESIDUAL = 5.0
 
 
+def normal_quantiles(device: torch.device | None = None) -> Tensor:
+    """Give the scores g of the quantiles' levels. Shape: [Q]."""
+    scores: Tensor = torch.special.ndtri(torch.tensor(QUANTILES, device=device))
+    return scores
+
+
 class Residuals:
     """The maps between scores z and residuals r of cells.
 

@@ -192,8 +192,8 @@ class RowSplitting:
         some, few = self._some, blank.part(self._some)
         with torch.no_grad():
             answer: Outputs = self._reference(few, self._dtype)
-            left = Residuals(answer.quantiles.flatten(0, 1), self._network.normal_quantiles)
-            r = left.of(z[some])
+            residuals = Residuals(answer.quantiles.flatten(0, 1), self._network.normal_quantiles)
+            r = residuals.of(z[some])
         normal = torch.randn(len(r), 1 + r.shape[1], generator=self._generator, device=r.device)
         s = self._settings
         sigma = torch.exp(s.noise_log_mean + s.noise_log_deviation * normal[:, :1])
@@ -201,7 +201,7 @@ class RowSplitting:
         # On the way from noise to data categories become known one after the other, in any order.
         revealed = noised_levels[some] & (self._uniform(len(r), levels.shape[1]) < self._uniform(len(r), 1))
         shown_levels = torch.where(revealed, levels[some], few.levels)
-        noisy = add_noise(few, left, noised[some], r_t, sigma, shown_levels)
+        noisy = add_noise(few, residuals, noised[some], r_t, sigma, shown_levels)
         c_skip, c_out, _, _ = scalings(sigma, 1.0)
 
         both = zip(vars(blank).items(), vars(noisy).values(), strict=True)
@@ -210,6 +210,7 @@ class RowSplitting:
             self._dtype,
         )
         target = self._join(z, (r - c_skip * r_t) / c_out)
+        # Of blank rows E[z | c] is learnt too, which no answer uses: it was there before the quantiles were.
         numbers = (outputs.denoised - target) ** 2 + self._is_blank * (
             (outputs.mean - self._join(values, r)) ** 2
             + pinball(outputs.quantiles, target, self._network.quantile_levels)

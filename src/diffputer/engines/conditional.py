@@ -18,7 +18,7 @@ from ..diffusion.ensemble import Ensemble
 from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
-from ..diffusion.residuals import QUANTILES, Residuals
+from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..em import EMRound
@@ -280,8 +280,7 @@ class ConditionalEngine:
 
         Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
         """
-        normal = torch.special.ndtri(torch.tensor(QUANTILES, device=quantiles.device))
-        residuals = Residuals(quantiles, normal)
+        residuals = Residuals(quantiles, normal_quantiles(quantiles.device))
         at = self.model.stretch * torch.special.ndtri(levels)
         scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
         return torch.stack([self.model.marginals.values_at(z) for z in scores])

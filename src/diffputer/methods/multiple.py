@@ -43,6 +43,7 @@ class MiceForest(InSampleMethod):
             for name, levels in zip(frame.columns, n_levels, strict=True)
         }
         with warnings.catch_warnings():
+            # It asks to pool rare levels; every method is given the table as it is.
             warnings.filterwarnings("ignore", message=".*rare categories")
             kernel = miceforest.ImputationKernel(
                 frame,
