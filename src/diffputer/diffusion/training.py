@@ -177,6 +177,8 @@ class Trainer:
         self._counter += 1
 
     def _capture(self, generators: list[torch.Generator]) -> torch.cuda.CUDAGraph:
+        # On a stream of its own: graphs captured on one stream share the scratch memory of its matrix
+        # products, and would spoil it for each other (or wait forever) when they run side by side.
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -186,7 +188,7 @@ class Trainer:
         graph = torch.cuda.CUDAGraph()
         for generator in generators:
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):
             self._step()
         return graph
 
