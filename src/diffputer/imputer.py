@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self, cast
 
 import numpy as np
@@ -21,8 +23,8 @@ from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
 from .imputations import Imputations, Uncertainty
 from .parameters import Parameters
-from .runtime.devices import Deadline, check_memory, resolve_device, resolve_precision
-from .runtime.progress import show_progress
+from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
+from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
 from .settings import (
     ESTIMATES,
@@ -37,6 +39,8 @@ from .settings import (
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.wishes import bounded_columns
+
+_IF_MEMORY_IS_SHORT = "Free it, set a smaller batch_size, fewer members of the ensemble, or device='cpu'."
 
 
 class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ignore[misc]
@@ -160,7 +164,7 @@ churn
         engine = make_engine(
             self._encoder.n_levels, settings, device, resolve_precision(self.precision, device)
         )
-        with show_progress(self.progress) as progress:
+        with self._working() as progress:
             result = fit_em(
                 engine,
                 encoded.x,
@@ -200,7 +204,7 @@ churn
             return self._output(self._encoder.fill(table, encoded.x))
         check_choice("estimate", self.estimate, ESTIMATES)
         result = self._on_device(self._result)
-        with show_progress(self.progress) as progress:
+        with self._working() as progress:
             x = impute(
                 encoded.x,
                 encoded.missing,
@@ -246,7 +250,7 @@ churn
         if self._result is None or rows == 0:
             return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self.schema_)
         result, x = self._on_device(self._result), encoded.x
-        with show_progress(self.progress) as progress:
+        with self._working() as progress:
             blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
         return Imputations.from_draws(table, self._encoder, x, blocks)
 
@@ -278,7 +282,7 @@ churn
                 f"engine={engine.name!r}. Use sample, and look at the spread of its draws."
             )
         ends = ((1 - level) / 2, (1 + level) / 2)
-        with show_progress(self.progress) as progress:
+        with self._working() as progress:
             cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress)
         return Uncertainty.of_cells(table, self._encoder, encoded.x, cells)
 
@@ -366,6 +370,13 @@ churn
     def _holes(self, table: Table) -> NDArray[np.bool_]:
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
         return table.missing[:, np.unique(self._encoder.blocks)]
+
+    @contextmanager
+    def _working(self) -> Iterator[Progress]:
+        """Show progress; a GPU whose memory does not suffice gets a sentence."""
+        device = resolve_device(self.device)
+        with show_progress(self.progress) as progress, enough_memory(device, _IF_MEMORY_IS_SHORT):
+            yield progress
 
     def _on_device(self, result: EMResult) -> EMResult:
         """Give the fitted result where it shall compute, and in the precision it shall have."""

@@ -12,7 +12,7 @@ import torch
 from diffputer import DiffPuter
 from diffputer.diffusion.conditional import ConditionalNetwork
 from diffputer.diffusion.ensemble import Ensemble
-from diffputer.diffusion.splitting import Table, Validation
+from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional
 from diffputer.engines.conditional import ConditionalEngine
@@ -197,6 +197,17 @@ def test_a_second_round_runs_and_the_better_one_is_kept() -> None:
     x, missing = mixed()
     same = np.array_equal(impute(x, missing, once, seed=0), impute(x, missing, fitted, seed=0))
     assert same == (fitted.best_round == 1)
+
+
+def test_a_batch_is_halved_until_it_fits_into_the_memory_of_a_gpu() -> None:
+    settings, columns = ConditionalSettings(), Columns(np.zeros(32, dtype=np.int64))
+
+    def batch(memory: int | None) -> int:
+        return conditional.with_size(settings, columns, memory).batch_size
+
+    assert batch(None) == batch(80 << 30) == settings.batch_size
+    assert [batch(gib << 30) for gib in (8, 4)] == [512, 256]
+    assert batch(1 << 20) == conditional.SMALLEST_GPU_BATCH
 
 
 def test_attention_is_left_out_where_columns_are_many() -> None:

@@ -97,6 +97,24 @@ def free_memory(device: torch.device) -> int:
         return 4 << 30
 
 
+def total_memory(device: torch.device) -> int | None:
+    """Give the memory of a GPU in bytes, None for other devices; unlike what is free it does not change."""
+    return int(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else None
+
+
+@contextmanager
+def enough_memory(device: torch.device, remedy: str) -> Iterator[None]:
+    """Say in a sentence that a GPU has run out of memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        free, total = (n / 2**30 for n in torch.cuda.mem_get_info(device))
+        raise SettingError(
+            f"What is computed must fit into the memory of {device}, however: it has {total:,.1f} GiB, of "
+            f"which {free:,.1f} GiB are free, and more is needed. {remedy}"
+        ) from error
+
+
 def check_memory(n_bytes: int, what: str, remedy: str) -> None:
     """Refuse work whose result cannot be held, before it starts."""
     free = free_memory(torch.device("cpu"))
