@@ -33,9 +33,9 @@ from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 4
+VERSION = 5
 #: Versions before this one are not read.
-OLDEST_VERSION = 4
+OLDEST_VERSION = 5
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features")
 
 

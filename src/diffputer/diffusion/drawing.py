@@ -51,13 +51,13 @@ def draw_rows(
     keys: Tensor,
     settings: ConditionalSettings,
     dtype: torch.dtype,
-    width: float = 1.0,
+    width: Tensor | float = 1.0,
 ) -> Drawn:
-    """Draw the unknown cells of blank rows by one member, once; residuals are stretched by a width.
+    """Draw the unknown cells of blank rows by one member, once.
 
-    Noise is a function of the keys alone.
+    Residuals are stretched by the width of their column; noise is a function of the keys alone.
 
-    Shape: rows of n, keys [n].
+    Shape: rows of n, keys [n], width [p].
     """
     residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype)
     return Drawn(marginals.values_at(residuals.scores(width * r)), levels)

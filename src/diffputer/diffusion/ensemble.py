@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -24,8 +23,13 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Rows with held-out cells, and draws of each, from which the width of draws is chosen; its smallest and
 #: largest value.
 CALIBRATION_ROWS, CALIBRATION_DRAWS = 2_000, 4
-WIDTHS = (0.5, 2.0)
-#: As many cells are taken to have said that widths are right, and that medians need not lean.
+WIDTHS = (0.1, 3.0)
+#: Rows, and draws of all parts together, from which the factor of the mixture is chosen: nine in ten truths
+#: lie between the outermost of 19 draws. Its ends.
+MIXTURE_ROWS, MIXTURE_DRAWS = 1_000, 19
+MIXTURE_FACTORS = (0.4, 1.4)
+#: As many cells of a column are taken to have said what those of all columns say together, and as many of
+#: all columns that widths are right; where a column has fewer its median does not lean.
 PRIOR_CELLS = 50
 
 
@@ -35,6 +39,8 @@ class Ensemble(nn.Module):
     shares: Tensor
     widths: Tensor
     linear_share: Tensor
+    linear_width: Tensor
+    together: Tensor
     trust: Tensor
     lean: Tensor
     stretch: Tensor
@@ -56,11 +62,13 @@ class Ensemble(nn.Module):
             if members
         )
         self.register_buffer("shares", torch.full((len(self.networks),), 1 / len(self.networks)))
-        self.register_buffer("widths", torch.ones(len(self.networks)))
+        self.register_buffer("widths", torch.ones(len(self.networks), p))
         self.register_buffer("linear_share", torch.zeros(()))
+        self.register_buffer("linear_width", torch.ones(p))
+        self.register_buffer("together", torch.ones(()))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("lean", torch.zeros(p))
-        self.register_buffer("stretch", torch.ones(()))
+        self.register_buffer("stretch", torch.ones(p))
 
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
         """Combine all answers to blank rows."""
@@ -130,7 +138,7 @@ class Ensemble(nn.Module):
         return middle + self.lean * (self._mean_of_quantiles(answer) - middle)
 
     def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
-        """Choose on held-out cells how wide intervals and draws are.
+        """Choose on held-out cells how wide intervals and draws of each column are.
 
         A network knows its training rows better than others, so that the residuals it learns from are too
         small. Those of held-out cells are not: what it says is stretched until mean squares agree.
@@ -145,20 +153,72 @@ class Ensemble(nn.Module):
         # A value that occurs often is anywhere in its interval of scores.
         chance = keyed_uniform(mix64(places + len(held) * CALIBRATION_DRAWS), 0, held.shape[1])
         z = torch.special.ndtri(below + (upto - below) * chance)
-        residuals = Residuals(self.predict(rows, dtype).quantiles, normal).of(z)
-        self.stretch.fill_(_ratio(float(residuals[held].square().sum()), int(held.sum()), int(held.sum())))
+
+        def squares(values: Tensor) -> Tensor:
+            return (values.square() * held).sum(dim=0)
+
+        n_cells = held.sum(dim=0)
+        self.stretch.copy_(
+            _ratio(squares(Residuals(self.predict(rows, dtype).quantiles, normal).of(z)), n_cells)
+        )
+        if self.copula is not None and self.linear_share > 0:
+            answer = self.copula.predict(rows, self.marginals)
+            self.linear_width.copy_(_ratio(squares(Residuals(answer.quantiles, normal).of(z)), n_cells))
         for k, share in enumerate(self.shares.tolist()):
             if share == 0:
                 continue
-            members, true, drawn = self._members(k), 0.0, 0.0
+            members, true, drawn = self._members(k), torch.zeros_like(z[0]), torch.zeros_like(z[0])
             for draw in range(CALIBRATION_DRAWS):
                 keys, member = mix64(places + len(held) * draw), members[draw % len(members)]
                 answers, r, _ = draw_residuals(member, rows, keys, settings, dtype)
-                true += float(answers.of(z)[held].square().sum()) / CALIBRATION_DRAWS
-                drawn += float(r[held].square().sum()) / CALIBRATION_DRAWS
-            self.widths[k] = _ratio(true, drawn, int(held.sum()))
+                true += squares(answers.of(z)) / CALIBRATION_DRAWS
+                drawn += squares(r) / CALIBRATION_DRAWS
+            self.widths[k] = _ratio(true, drawn)
+        few = slice(None, MIXTURE_ROWS)
+        self._narrow_mixture(rows.part(few), z[few], held[few], settings, dtype)
 
-    def share_out(self, n_draws: int) -> list[tuple[ConditionalNetwork | None, float]]:
+    def _narrow_mixture(
+        self, rows: Rows, z: Tensor, held: Tensor, settings: ConditionalSettings, dtype: torch.dtype
+    ) -> None:
+        """Make draws of all parts narrower or wider by one factor, until they hold as many truths as due.
+
+        Where parts disagree their draws are wider together than each is alone.
+
+        Shape: rows of n; z, held [n, p].
+        """
+        self.together.fill_(1.0)
+        owners = self.share_out(MIXTURE_DRAWS)
+        if not held.any() or len({id(network) for network, _ in owners}) == 1:
+            return
+        keys = [
+            mix64(torch.arange(len(held), device=held.device) + len(held) * j) for j in range(len(owners))
+        ]
+        residuals = [
+            None if network is None else draw_residuals(network, rows, key, settings, dtype)
+            for (network, _), key in zip(owners, keys, strict=True)
+        ]
+
+        def outside(factor: float) -> float:
+            """Give the share of truths below or above all of their draws."""
+            below, above = torch.zeros_like(z), torch.zeros_like(z)
+            for (_, width), key, of_network in zip(owners, keys, residuals, strict=True):
+                if of_network is None:
+                    assert self.copula is not None
+                    drawn = self.copula.draw(rows, key, factor * width)[0]
+                else:
+                    drawn = of_network[0].scores(factor * width * of_network[1])
+                below += drawn < z
+                above += drawn > z
+            most = torch.maximum(below, above)[held]
+            return float((most == len(owners)).float().mean())
+
+        low, high = MIXTURE_FACTORS
+        for _ in range(8):
+            middle = (low + high) / 2
+            low, high = (low, middle) if outside(middle) < 2 / (len(owners) + 1) else (middle, high)
+        self.together.fill_((low + high) / 2)
+
+    def share_out(self, n_draws: int) -> list[tuple[ConditionalNetwork | None, Tensor]]:
         """Say which member makes each draw, and how wide it is; None is the copula.
 
         Each part gets as many draws as its share, evenly spread, and its members take turns; fewer draws
@@ -168,14 +228,14 @@ class Ensemble(nn.Module):
         shares = [linear, *((1 - linear) * share for share in self.shares.tolist())]
         members = [self._members(k) if shares[k + 1] > 0 else [] for k in range(len(self.networks))]
         counts = [0] * len(shares)
-        owners: list[tuple[ConditionalNetwork | None, float]] = []
+        owners: list[tuple[ConditionalNetwork | None, Tensor]] = []
         for draw in range(n_draws):
             part = int(np.argmax([share * (draw + 1) - n for share, n in zip(shares, counts, strict=True)]))
             if part == 0:
-                owners.append((None, 1.0))
+                owners.append((None, self.together * self.linear_width))
             else:
                 of_part = members[part - 1]
-                owners.append((of_part[counts[part] % len(of_part)], float(self.widths[part - 1])))
+                owners.append((of_part[counts[part] % len(of_part)], self.together * self.widths[part - 1]))
             counts[part] += 1
         return owners
 
@@ -185,11 +245,13 @@ class Ensemble(nn.Module):
         return [network.member(e) for e in range(network.members)]
 
 
-def _ratio(true: float, said: float, n_cells: int) -> float:
-    """Give the factor between two sums of squares of so many cells, nearer to one where they are few."""
-    low, high = WIDTHS
-    prior = PRIOR_CELLS
-    return min(high, max(low, math.sqrt((true + prior) / (said + prior)))) if n_cells else 1.0
+def _ratio(true: Tensor, said: Tensor) -> Tensor:
+    """Give the factors between sums of squares of columns; those of few cells are nearer to that of all.
+
+    Shape: true, said [p] -> [p].
+    """
+    of_all = (true.sum() + PRIOR_CELLS) / (said.sum() + PRIOR_CELLS)
+    return ((true + PRIOR_CELLS * of_all) / (said + PRIOR_CELLS)).sqrt().clamp(*WIDTHS)
 
 
 def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[float, Prediction]:

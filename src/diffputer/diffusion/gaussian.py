@@ -152,18 +152,20 @@ class GaussianCopula(nn.Module):
         return shares / shares.sum(dim=1, keepdim=True)
 
     @torch.no_grad()
-    def draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(self, rows: Rows, keys: Tensor, width: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
         """Draw unknown cells: categories one after the other, then all numbers together.
 
-        Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
+        Numbers are as many times farther from their expectation as their column's width says.
+
+        Shape: rows of n, keys [n], width [p] -> z [n, p], levels [n, q].
         """
         results = [
-            self._draw(rows.part(slice(s, s + _BLOCK)), keys[s : s + _BLOCK])
+            self._draw(rows.part(slice(s, s + _BLOCK)), keys[s : s + _BLOCK], width)
             for s in range(0, len(keys), _BLOCK)
         ]
         return torch.cat([z for z, _ in results]), torch.cat([levels for _, levels in results])
 
-    def _draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, rows: Rows, keys: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
         rows = rows.part(slice(None))
         rows.levels = rows.levels.clone()
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
@@ -177,4 +179,4 @@ class GaussianCopula(nn.Module):
         jitter = 1e-8 * torch.eye(p, device=rest.device, dtype=rest.dtype)
         root = torch.linalg.cholesky(rest[:, :p, :p] + jitter)
         noise = keyed_normal(keys, 0, max(1, p))[:, :p].double()
-        return (expected[:, :p] + (root @ noise[..., None])[..., 0]).float(), rows.levels
+        return (expected[:, :p] + width * (root @ noise[..., None])[..., 0]).float(), rows.levels

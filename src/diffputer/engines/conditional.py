@@ -284,7 +284,7 @@ class ConditionalEngine:
         Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
         """
         residuals = Residuals(quantiles, normal_quantiles(quantiles.device))
-        at = self.model.stretch * torch.special.ndtri(levels)
+        at = torch.special.ndtri(levels)[:, None] * self.model.stretch
         scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
         return torch.stack([self.model.marginals.values_at(z) for z in scores])
 
@@ -312,7 +312,7 @@ class ConditionalEngine:
                 network, width = owners[j]
                 if network is None:
                     assert self.model.copula is not None
-                    z, levels = self.model.copula.draw(rows, own[:, j])
+                    z, levels = self.model.copula.draw(rows, own[:, j], width)
                     numbers = self.model.marginals.values_at(z)
                 else:
                     drawn = draw_rows(
