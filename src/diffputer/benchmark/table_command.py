@@ -48,6 +48,14 @@ def table(
         list[str] | None,
         typer.Option(metavar="mcar|mar|mnar", help="Repeatable.", show_default="all that there are"),
     ] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="R",
+            help="Shares of missing cells that get leaderboards, such as 0.3. Repeatable.",
+            show_default="the one that most rows have",
+        ),
+    ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only these methods. Repeatable.", show_default="all"),
@@ -80,6 +88,9 @@ def table(
             )
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
         results = _select(read_results(suite), mechanism, method)
+        there = sorted({record.rate for record in results.final})
+        if absent := sorted(set(rate or ()) - set(there)):
+            raise InputError(f"--rate must name what the rows have, however: {absent} is not among {there}.")
     except (InputError, SettingError) as error:
         raise typer.BadParameter(str(error)) from error
     report = make_report(
@@ -87,6 +98,7 @@ def table(
         title="Results: " + ", ".join(suite),
         measures=measures,
         settings=SETTINGS if setting == "both" else (setting,),
+        rates=rate or None,
         pictures=figures is not None or kind == "html",
     )
     paths: dict[str, str] = {}

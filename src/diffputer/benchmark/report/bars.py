@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from .document import title_board
-from .drawing import BLACK, GREY, LIGHT, OURS, PUBLISHED, SMALL, clean, make_grid, new_figure, wrap
+from .drawing import BLACK, GREY, LIGHT, OURS, PUBLISHED, SMALL, clean, new_figure, settle, wrap
 from .leaderboard import Leaderboard, Score
 
 #: More entries than these: only those that are ranked best are drawn.
@@ -28,7 +30,7 @@ def draw_bars(board: Leaderboard) -> Figure:
     matplotlib.figure.Figure
     """
     entries = board.entries[:MOST_ENTRIES]
-    n_rows, n_columns = make_grid(len(board.datasets), 4 if len(board.datasets) > 6 else 3)
+    n_rows, n_columns = _make_grid(len(board.datasets))
     names = [wrap(entry.name) for entry in entries]
     lines = sum(max(name.count("\n") + 1, 1.35) for name in names)
     height = 0.17 * lines + 0.55
@@ -60,7 +62,13 @@ def draw_bars(board: Leaderboard) -> Figure:
         figure.legend(
             handles=_legend(board), loc="outside upper right", frameon=False, fontsize=SMALL, ncols=2
         )
-    return figure
+    return settle(figure)
+
+
+def _make_grid(n_panels: int) -> tuple[int, int]:
+    """Give rows and columns: names stand at the left of every row, so few rows, and few empty places."""
+    columns = n_panels if n_panels <= 4 else min((4, 5, 3), key=lambda width: -n_panels % width)
+    return math.ceil(n_panels / columns), columns
 
 
 def _positions(names: list[str]) -> list[float]:

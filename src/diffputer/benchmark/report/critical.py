@@ -7,7 +7,7 @@ import math
 from matplotlib.figure import Figure
 
 from .document import describe_friedman, title_board
-from .drawing import BLACK, GREY, OURS, SMALL, new_figure, wrap
+from .drawing import BLACK, GREY, OURS, SMALL, new_figure, settle, wrap
 from .leaderboard import Leaderboard
 from .statistics import find_cliques
 
@@ -58,7 +58,9 @@ def draw_critical_difference(board: Leaderboard) -> Figure | None:
     axes.text(
         1, 0.58, f"critical difference {test.critical_difference:.2f}{cut}", fontsize=SMALL, va="bottom"
     )
-    axes.text(k, 0.42, "worse", fontsize=SMALL, color=GREY, ha="right")
+    reach = 0.03 * width
+    axes.text(1 - reach, 0, "best", fontsize=SMALL, color=GREY, ha="right", va="center")
+    axes.text(k + reach, 0, "worst", fontsize=SMALL, color=GREY, ha="left", va="center")
     for place, (rank, entry) in enumerate(zip(ranks, entries, strict=True)):
         left = place < half
         level = place if left else k - 1 - place
@@ -77,4 +79,4 @@ def draw_critical_difference(board: Leaderboard) -> Figure | None:
         y = -0.16 - gap * level
         reach = 0.012 * width
         axes.plot([ranks[first] - reach, ranks[last] + reach], [y, y], color=BLACK, linewidth=3.6)
-    return figure
+    return settle(figure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ..published import PUBLISHED_DEVICE, find_published
 from .entries import Entry, Key, list_entries
@@ -23,8 +23,8 @@ _LONGEST_REASON = 240
 _LEGEND = (
     "Mean ± standard deviation over masks (n − 1; none where there is one mask). Below it the paper's number "
     "and measured / published. Best in bold, second best underlined. ? marks a published number that is "
-    f"doubtful: it is in no average. ≠ marks a ratio more than {TOLERANCE:.0%} from 1. {DASH}: the method "
-    "completes only the table that it is fitted on. Empty: not run."
+    f"doubtful: it is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1. {DASH}: the "
+    "method completes only the table that it is fitted on. Empty: not run."
 )
 
 
@@ -34,11 +34,13 @@ def make_boards(
     measures: Sequence[str] = PAPERS_MEASURES,
     settings: Sequence[str] = SETTINGS,
     lookup: Lookup = find_published,
+    rates: Collection[float] | None = None,
 ) -> list[Leaderboard]:
     """Make every leaderboard that the rows allow: one a mechanism, rate, setting and measure."""
     kinds: dict[tuple[str, float], list[Record]] = {}
     for record in results.final:
-        kinds.setdefault((record.mechanism, record.rate), []).append(record)
+        if rates is None or record.rate in rates:
+            kinds.setdefault((record.mechanism, record.rate), []).append(record)
     found = [
         make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup)
         for kind in sorted(kinds)
@@ -58,6 +60,7 @@ def make_report(
     title: str = "Benchmark",
     measures: Sequence[str] = PAPERS_MEASURES,
     settings: Sequence[str] = SETTINGS,
+    rates: Collection[float] | None = None,
     lookup: Lookup = find_published,
     pictures: bool = False,
 ) -> Report:
@@ -73,6 +76,9 @@ def make_report(
         Names in `diffputer.benchmark.report.measures.MEASURES`.
     settings : sequence of {"in_sample", "out_of_sample"}
         Which to show.
+    rates : collection of float, optional
+        Shares of missing cells that get leaderboards; default: the one that most results have. Others are
+        counted, and are in the figure over shares.
     lookup : callable
         Gives the paper's number and whether it is doubtful, or None.
     pictures : bool
@@ -84,8 +90,11 @@ def make_report(
         To be written by `write_terminal`, `write_markdown`, `write_latex` or `write_html`.
     """
     entries = list_entries((*results.final, *results.curve))
-    boards = make_boards(results, entries, measures, settings, lookup)
-    sections = [Section("Entries", words=_describe_rows(results), tables=(_list_entries(results, entries),))]
+    counts = Counter(record.rate for record in results.final)
+    shown = set(rates) if rates is not None else {rate for rate, _ in counts.most_common(1)}
+    boards = make_boards(results, entries, measures, settings, lookup, shown)
+    words = (*_describe_rows(results), *_describe_other_rates(counts, shown))
+    sections = [Section("Entries", words=words, tables=(_list_entries(results, entries),))]
     if results.refused:
         refused = tuple(f"{_capital(r.reason)}: {_name_some(r.rows)}." for r in results.refused)
         sections.append(Section("Refused: rows that cannot be compared", words=refused))
@@ -292,15 +301,15 @@ def _list_differences(boards: Sequence[Leaderboard]) -> Section:
                         Cell(f"{score.ratio:.3f}", order=score.ratio),
                         Cell("better" if better else "worse"),
                     )))  # fmt: skip
-    title = f"Differs from the paper by more than {TOLERANCE:.0%}".replace("%", " %")
+    title = f"Differs from the paper by more than {100 * TOLERANCE:g} %"
     words = (
         f"{len(rows)} of {compared} measurements with a published number that is not doubtful; rivals first."
     )
     if not rows:
         return Section(title, words=(words,))
-    columns = ("entry", "what", "data set", "measured", "published", "ratio", "ours is")
+    columns = ("entry", "what", "data set", "measured", "published", "ratio", "measured is")
     ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: row[0]))
-    table = Table("", columns, ordered, words=frozenset({"what", "data set", "ours is"}))
+    table = Table("", columns, ordered, words=frozenset({"what", "data set", "measured is"}))
     return Section(title, words=(words,), tables=(table,))
 
 
@@ -309,14 +318,15 @@ def _list_entries(results: Results, entries: Mapping[Key, Entry]) -> Table:
     failed = Counter(r.entry for r in results.final if r.error and not r.cannot)
     rows = tuple(
         (
-            Cell(entry.name), Cell(key[0]), Cell(entry.label), Cell(key[1]), Cell(entry.published or ""),
+            Cell(entry.name), Cell("" if entry.label in entry.name else entry.label), Cell(key[1]),
+            Cell(entry.published or ""),
             Cell(", ".join(entry.devices)), Cell(str(counts[key]), order=counts[key]),
             Cell(str(failed[key]), order=failed[key]),
         )
         for key, entry in entries.items()
     )  # fmt: skip
-    columns = ("entry", "method", "label", "settings", "in the paper", "device", "results", "failed")
-    words = frozenset({"method", "label", "settings", "in the paper", "device"})
+    columns = ("entry", "label", "settings", "in the paper", "device", "results", "failed")
+    words = frozenset({"label", "settings", "in the paper", "device"})
     return Table("", columns, rows, words=words)
 
 
@@ -332,6 +342,14 @@ def _describe_rows(results: Results) -> tuple[str, ...]:
             f"{_name_some(results.repeated)}."
         )
     return tuple(words)
+
+
+def _describe_other_rates(counts: Counter[float], shown: Collection[float]) -> list[str]:
+    others = sorted(set(counts) - set(shown))
+    if not others:
+        return []
+    named = ", ".join(f"{100 * rate:g} % ({counts[rate]})" for rate in others)
+    return [f"Results at other shares of missing cells have no leaderboard here: {named}; --rate gives one."]
 
 
 def _name_some(names: Iterable[str], most: int = _MOST_NAMED) -> str:

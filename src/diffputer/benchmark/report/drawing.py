@@ -34,7 +34,7 @@ def new_figure(width: float, height: float, title: str, note: str = "") -> Figur
         textwrap.fill(title, room), x=0.01, ha="left", fontsize=12, fontweight="bold", parse_math=False
     )
     if note:
-        words = textwrap.fill(note, int(width * 16))
+        words = textwrap.fill(note, int(width * 16), break_on_hyphens=False)
         figure.supxlabel(words, x=0.01, ha="left", fontsize=SMALL, color=GREY, parse_math=False)
     return figure
 
@@ -70,7 +70,7 @@ def say(axes: Axes, words: str) -> None:
     axes.text(0.5, 0.5, words, ha="center", va="center", color=GREY, fontsize=NORMAL, parse_math=False)
 
 
-def wrap(name: str, width: int = 26, lines: int = 3) -> str:
+def wrap(name: str, width: int = 32, lines: int = 3) -> str:
     """Break a long name into lines.
 
     Examples
@@ -95,8 +95,8 @@ def style_entries(entries: Sequence[Entry]) -> dict[tuple[str, str], dict[str, A
             "marker": _MARKERS[place % len(_MARKERS)],
             "linestyle": _DASHES[(place // len(_MARKERS) + place) % len(_DASHES)],
             "color": colour,
-            # Every second dozen is hollow, so that no two look the same in black and white.
-            "markerfacecolor": "white" if (place // len(_MARKERS)) % 2 else colour,
+            # The second dozen is hollow, the third pale: no two look the same in black and white.
+            "markerfacecolor": (colour, "white", LIGHT)[place // len(_MARKERS) % 3],
         }
     return styles
 
@@ -113,6 +113,20 @@ def scale_seconds(axes: Axes, seconds: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("seconds", fontsize=SMALL, color=GREY)
+
+
+def settle(figure: Figure) -> Figure:
+    """Lay a figure out once and for all: every later drawing would do it again, which takes seconds."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Put a legend to the right of the panels, clear of the title."""
+    legend = figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=SMALL)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def save_svg(figure: Figure, target: str | Path | BinaryIO) -> None:

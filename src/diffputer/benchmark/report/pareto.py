@@ -19,17 +19,21 @@ from .drawing import (
     GREY,
     OURS,
     SMALL,
+    add_legend,
     clean,
     make_grid,
     new_figure,
     scale_seconds,
+    settle,
     style_entries,
     wrap,
-)  # fmt: skip
+)
 from .entries import Entry, Key
+from .labels import Label, place_labels
 from .leaderboard import Leaderboard
 
 _FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,27 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
     note = f"{where[:1].upper() + where[1:]}. {_describe_devices([p.entry for p in points])}"
     if errors.left_out:
-        note += f" Not drawn for want of results: {', '.join(e.name for e in errors.left_out)}."
+        absent = [entry.name for entry in errors.left_out]
+        more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+        note += f" Not drawn for want of results: {'; '.join(absent[:_MOST_NAMED])}{more}."
     figure = new_figure(8.6, 5.2, f"Error against seconds: {title_board(errors)}", note)
     axes = figure.add_subplot()
     clean(axes)
-    styles = style_entries(errors.entries)
+    styles, names = style_entries(errors.entries), _name_with_devices([p.entry for p in points])
     _draw_points(axes, points, styles, errors.measure.scale)
     _frame(axes, errors, points)
-    _label_points(figure, axes, points, errors.measure.scale)
     axes.set_xlabel("seconds to fit and complete (logarithmic)", fontsize=SMALL + 1, color=GREY)
     axes.set_ylabel(f"{errors.measure.heading}, {errors.measure.direction}", fontsize=SMALL + 1, color=GREY)
     axes.legend(handles=[Line2D([], [], **_FRONT, label="Pareto front")], frameon=False, fontsize=SMALL)
+    settle(figure)
+    labels = [
+        Label(
+            wrap(names[p.entry.key], 34, 2), p.seconds, p.value * errors.measure.scale,
+            OURS if p.entry.ours else BLACK,
+        )
+        for p in points
+    ]  # fmt: skip
+    place_labels(figure, axes, labels)
     return figure
 
 
@@ -117,7 +131,8 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
     note = _describe_devices(present)
     if shown:
         note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
-    lines = sum(wrap(e.name, 34).count("\n") + 1 for e in present) + 2
+    names = _name_with_devices(present)
+    lines = sum(wrap(names[e.key], 34).count("\n") + 1 for e in present) + 2
     height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
     figure = new_figure(2.5 * n_columns + 3.2, height, f"Error against seconds: {title_board(errors)}", note)
     styles = style_entries(errors.entries)
@@ -125,24 +140,26 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
         clean(axes, dataset)
         _draw_points(axes, points, styles, errors.measure.scale)
-        for name, when, value in published[dataset]:
+        for _, when, value in published[dataset]:
             axes.plot([when], [value * errors.measure.scale], "x", color=BLACK, markersize=6)
-            axes.annotate(
-                name, (when, value * errors.measure.scale), (-5, 4), textcoords="offset points",
-                fontsize=SMALL - 1.5, ha="right",
-            )  # fmt: skip
         _frame(axes, errors, points, published[dataset])
+        if place < len(panels) - n_columns:
+            axes.set_xlabel("")
         if place % n_columns == 0:
             axes.set_ylabel(errors.measure.heading, fontsize=SMALL, color=GREY)
     handles = [
-        Line2D([], [], **{**styles[e.key], "linestyle": "none"}, label=wrap(e.name, 34)) for e in present
+        Line2D([], [], **{**styles[e.key], "linestyle": "none"}, label=wrap(names[e.key], 34))
+        for e in present
     ]
     handles.append(Line2D([], [], **_FRONT, label="Pareto front"))
     if shown:
         handles.append(Line2D([], [], marker="x", color=BLACK, linestyle="none", label="published"))
-    legend = figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=SMALL)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    add_legend(figure, handles)
+    settle(figure)
+    scale = errors.measure.scale
+    for axes, (dataset, points) in zip(figure.axes, panels.items(), strict=True):
+        labels = [Label(name, x, y * scale, size=SMALL - 1.5) for name, x, y in published[dataset]]
+        place_labels(figure, axes, labels, [(p.seconds, p.value * scale) for p in points])
     return figure
 
 
@@ -151,7 +168,9 @@ def _draw_points(
 ) -> None:
     front = [points[i] for i in find_front([(p.seconds, p.loss) for p in points])]
     if len(front) > 1:
-        axes.plot([p.seconds for p in front], [p.value * scale for p in front], **_FRONT, zorder=1)
+        axes.step(
+            [p.seconds for p in front], [p.value * scale for p in front], where="post", **_FRONT, zorder=1
+        )
     for point in points:
         style = {**styles[point.entry.key], "linestyle": "none", "markersize": 7, "markeredgewidth": 1.2}
         axes.plot([point.seconds], [point.value * scale], **style, zorder=3)
@@ -184,58 +203,14 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
     return found
 
 
+def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
+    """Names, with devices where they are not all the same."""
+    several = len({entry.devices for entry in entries}) > 1
+    return {e.key: f"{e.name} ({', '.join(e.devices) or '?'})" if several else e.name for e in entries}
+
+
 def _describe_devices(entries: Sequence[Entry]) -> str:
     devices = dict.fromkeys(device for entry in entries for device in entry.devices)
     if len(devices) > 1:
-        return f"Seconds are of different devices and compare only in order of size: {', '.join(devices)}."
+        return "Seconds of different devices (in brackets) do not compare."
     return f"Device: {next(iter(devices), 'unknown')}."
-
-
-def _label_points(figure: Figure, axes: Axes, points: Sequence[Point], scale: float) -> None:
-    """Write each name beside its point, where it covers neither another name nor a point."""
-    figure.draw_without_rendering()
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-    frame = axes.get_window_extent(renderer)
-    at = [axes.transData.transform((p.seconds, p.value * scale)) for p in points]
-    taken: list[tuple[float, float, float, float]] = [(x - 7, y - 7, x + 7, y + 7) for x, y in at]
-    for point, _ in sorted(zip(points, at, strict=True), key=lambda pair: float(pair[1][1])):
-        best = None
-        for dx, dy, side, reach in _candidates():
-            text = axes.annotate(
-                wrap(point.entry.name, 30, 2), (point.seconds, point.value * scale), (dx, dy),
-                textcoords="offset points", fontsize=SMALL, ha=side, va="center", parse_math=False,
-                color=OURS if point.entry.ours else BLACK, annotation_clip=False, linespacing=1.0,
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5} if reach else None,
-            )  # fmt: skip
-            box = text.get_window_extent(renderer)
-            corners = (box.x0, box.y0, box.x1, box.y1)
-            outside = max(frame.x0 - box.x0, 0) + max(box.x1 - frame.x1, 0)
-            outside += max(frame.y0 - box.y0, 0) + max(box.y1 - frame.y1, 0)
-            cost = 10 * outside + sum(_overlap(corners, other) for other in taken) + 2 * reach
-            if best is None or cost < best[0]:
-                if best is not None:
-                    best[1].remove()
-                best = (cost, text, corners)
-            else:
-                text.remove()
-        if best is not None:
-            taken.append(best[2])
-
-
-def _candidates() -> list[tuple[float, float, str, float]]:
-    """Offsets in points, side, and how far: right and left first, then above and below, then further off."""
-    near = [(7.0, 0.0, "left", 0.0), (-7.0, 0.0, "right", 0.0)]
-    for far in (11.0, 20.0, 32.0, 46.0, 64.0):
-        for sign in (1, -1):
-            near += [
-                (0.0, sign * far, "center", 0.0 if far == 11.0 else far),
-                (12.0, sign * far, "left", far),
-                (-12.0, sign * far, "right", far),
-            ]
-    return near
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> float:
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    return width * height if width > 0 and height > 0 else 0.0

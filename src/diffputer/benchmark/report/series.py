@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from ..published import PUBLISHED_RATE, find_published
-from .drawing import BLACK, GREY, SMALL, clean, make_grid, new_figure, style_entries, wrap
+from .drawing import BLACK, GREY, SMALL, add_legend, clean, make_grid, new_figure, settle, style_entries, wrap
 from .entries import Entry, Key
 from .measures import Measure, order_datasets
 from .records import Record
@@ -218,10 +218,8 @@ def _draw(
         if at is not None:
             style = {"marker": "D", "color": BLACK, "linestyle": "none", "markersize": 5.5}
         handles.append(Line2D([], [], **style, label="DiffPuter, published"))
-    legend = figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=SMALL)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return figure
+    add_legend(figure, handles)
+    return settle(figure)
 
 
 def _draw_lines(

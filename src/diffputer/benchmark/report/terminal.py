@@ -23,14 +23,18 @@ def print_report(report: Report, console: Console) -> None:
         Where to; its width decides how many data sets stand side by side.
     """
     console.print(Text(report.title, style="bold"))
+    if not console.is_terminal:
+        console.print("Here ** stands for bold, * for underlined.")
     for section in report.sections:
+        if not section.words and not section.tables and section.pictures:
+            continue  # nothing but pictures
         console.print()
         console.rule(Text(section.title), align="left", style="dim", characters="─")
         for words in section.words:
             console.print(Text(words, style="dim"))
         for table in section.tables:
             for block in split_table(table, console.width):
-                console.print(_draw(block))
+                console.print(_draw(block, plain=not console.is_terminal))
             for number, note in enumerate(table.footnotes, start=1):
                 console.print(Text(f"[{number}] {note}"))
 
@@ -63,7 +67,7 @@ def split_table(table: Table, width: int) -> list[Table]:
     ]
 
 
-def _draw(table: Table) -> RichTable:
+def _draw(table: Table, plain: bool) -> RichTable:
     drawn = RichTable(
         title=escape(table.title) or None, title_justify="left", title_style="bold", header_style="bold",
         show_edge=False, pad_edge=False, show_lines=any(c.published for row in table.rows for c in row),
@@ -75,13 +79,15 @@ def _draw(table: Table) -> RichTable:
             max_width=_WIDEST_NAME if is_text else None,
         )  # fmt: skip
     for row in table.rows:
-        drawn.add_row(*(_write(cell) for cell in row))
+        drawn.add_row(*(_write(cell, plain) for cell in row))
     return drawn
 
 
-def _write(cell: Cell) -> Text:
+def _write(cell: Cell, plain: bool) -> Text:
     style = {1: "bold green", 2: "underline"}.get(cell.place or 0, "red" if cell.text == "failed" else "")
     text = Text(cell.text, style=style)
+    if plain and cell.place:  # neither bold nor underlined in a file or a pipe
+        text.append("*" * (3 - cell.place))
     if cell.spread:
         text.append(f" ±{cell.spread}", style="not bold not underline")
     for note in cell.notes:
