@@ -39,7 +39,7 @@ def draw_critical_difference(board: Leaderboard) -> Figure | None:
     below = 0.3 + gap * len(cliques)
     depth = below + step * half
     note = describe_friedman(board) + " Bars join entries that Nemenyi's test cannot tell apart."
-    figure = new_figure(9.0, depth + 2.0, f"Mean ranks: {title_board(board)}", note)
+    figure = new_figure(10.0, depth + 2.0, f"Mean ranks: {title_board(board)}", note)
     axes = figure.add_subplot()
     axes.set_axis_off()
     # Units of the vertical axis are inches, so that words keep their distance whatever the number of entries.
@@ -68,7 +68,7 @@ def draw_critical_difference(board: Leaderboard) -> Figure | None:
         edge = 1 - 0.06 * width if left else k + 0.06 * width
         colour = OURS if entry.ours else BLACK
         axes.plot([rank, rank, edge], [0, y, y], color=colour, linewidth=1.6 if entry.ours else 0.9)
-        name = wrap(entry.name, 30, _NAME_LINES)
+        name = wrap(entry.name, 34, _NAME_LINES)
         text = f"{name}  {rank:.2f}" if "\n" not in name else f"{name} {rank:.2f}"
         axes.text(
             edge + (-0.02 if left else 0.02) * width, y, text, ha="right" if left else "left", va="center",

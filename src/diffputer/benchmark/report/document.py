@@ -243,7 +243,7 @@ def describe_friedman(board: Leaderboard) -> str:
         f"Friedman over {test.n} data sets, {k} entries: chi² = {test.chi2:.2f}, F({k - 1}, "
         f"{(k - 1) * (test.n - 1)}) = {test.f:.2f}, p {_show_p(test.p, '= ')}. Nemenyi: mean ranks "
         f"differ where they are more than {test.critical_difference:.2f} apart (level {ALPHA:g})."
-        + (" With so few data sets the tests can hardly find a difference." if test.n < 5 else "")
+        + (" Of so few data sets these tests are rough." if test.n < 5 else "")
     )
 
 

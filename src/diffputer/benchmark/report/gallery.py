@@ -47,7 +47,7 @@ def draw_overviews(
         time = times.get((board.mechanism, board.rate, board.setting))
         if board.measure.name in OF_TIME or time is None:
             continue
-        title = f"Error against seconds: {title_board(board)}"
+        title = f"{board.measure.title} against seconds: {title_board(board)}"
         add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time))
         by_dataset = draw_error_against_seconds_by_dataset(board, time)
         add(f"seconds-by-dataset-{_slug(board)}", f"{title}, by data set", by_dataset)

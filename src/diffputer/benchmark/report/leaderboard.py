@@ -235,15 +235,17 @@ def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[T
     (('d', 0), ('e', 0), ('f', 0))
     """
     order = sorted((key for key in tasks_of if tasks_of[key]), key=lambda key: -len(tasks_of[key]))
-    best: tuple[int, set[Key], set[TaskKey]] = (0, set(), set())
+    best: tuple[int, set[TaskKey]] = (0, set())
     common: set[TaskKey] = set()
     for count, key in enumerate(order, start=1):
         common = common & tasks_of[key] if count > 1 else set(tasks_of[key])
         # One entry cannot be ranked, so two of anything are better than one of much.
         area = len(common) * count if count > 1 else min(len(common), 1)
         if area >= best[0] and common:
-            best = (area, set(order[:count]), set(common))
-    return best[1], tuple(sorted(best[2]))
+            best = (area, set(common))
+    # Others may have all of these tasks, too, though they came later because of an entry between.
+    everyone = {key for key in order if best[1] and best[1] <= tasks_of[key]}
+    return everyone, tuple(sorted(best[1]))
 
 
 def _make_score(group: Sequence[Record], name: str, published: tuple[float, bool] | None) -> Score | None:

@@ -91,7 +91,7 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
         absent = [entry.name for entry in errors.left_out]
         more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
         note += f" Not drawn for want of results: {'; '.join(absent[:_MOST_NAMED])}{more}."
-    figure = new_figure(8.6, 5.2, f"Error against seconds: {title_board(errors)}", note)
+    figure = new_figure(8.6, 5.2, f"{errors.measure.title} against seconds: {title_board(errors)}", note)
     axes = figure.add_subplot()
     clean(axes)
     styles, names = style_entries(errors.entries), _name_with_devices([p.entry for p in points])
@@ -103,7 +103,7 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     settle(figure)
     labels = [
         Label(
-            wrap(names[p.entry.key], 34, 2), p.seconds, p.value * errors.measure.scale,
+            wrap(names[p.entry.key], 34, 3), p.seconds, p.value * errors.measure.scale,
             OURS if p.entry.ours else BLACK,
         )
         for p in points
@@ -134,7 +134,9 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
     names = _name_with_devices(present)
     lines = sum(wrap(names[e.key], 34).count("\n") + 1 for e in present) + 2
     height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
-    figure = new_figure(2.5 * n_columns + 3.2, height, f"Error against seconds: {title_board(errors)}", note)
+    figure = new_figure(
+        2.5 * n_columns + 3.2, height, f"{errors.measure.title} against seconds: {title_board(errors)}", note
+    )
     styles = style_entries(errors.entries)
     for place, (dataset, points) in enumerate(panels.items()):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)

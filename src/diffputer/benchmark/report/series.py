@@ -19,7 +19,8 @@ from .entries import Entry, Key
 from .measures import Measure, order_datasets
 from .records import Record
 
-Points = dict[float, list[float]]
+#: Horizontal number -> mask -> value.
+Points = dict[float, dict[int, float]]
 _PUBLISHED_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "linestyle": (0, (6, 3))}
 _TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
 _LEGEND_WIDTH = 34
@@ -27,7 +28,7 @@ _LEGEND_WIDTH = 34
 
 @dataclass(frozen=True)
 class Curves:
-    """Panel -> line -> horizontal number -> values over masks; lines have names and styles."""
+    """Panel -> line -> points; lines have names and styles."""
 
     panels: Mapping[str, Mapping[str, Points]]
     names: Mapping[str, str]
@@ -43,12 +44,12 @@ def draw_em_curve(
 ) -> Figure | None:
     """Draw the error after every EM round, one panel a data set; the paper's end is a line across."""
     mine = [r for r in curve if r.setting == setting]
-    curves = _collect(mine, entries, measure, lambda r: r.em_round, at_least=1)
+    curves = _collect(mine, entries, measure, lambda r: r.em_round, keep=_drop_rounds, at_least=1)
     if curves is None:
         return None
     rows = sorted({r.rows for r in mine if r.rows})
     size = f"the first {rows[0]:,} rows" if len(rows) == 1 else "the first rows"
-    note = f"Scored on {size} of each table, with the few draws that EM takes; mean over masks."
+    note = f"Scored on {size} of each table, with the few draws that EM takes; rounds that all masks have."
     lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
     title = f"{measure.heading} after each EM round, {_TITLES[setting]}, {_kinds(mine)}"
     return _draw(curves, title, "EM round", measure, note, published=lines)
@@ -101,31 +102,20 @@ def _collect(
     entries: Mapping[Key, Entry],
     measure: Measure,
     where: Callable[[Record], float | None],
+    keep: Callable[[Points], Points] | None = None,
     at_least: int = 2,
 ) -> Curves | None:
-    """Lines of entries; a line needs two places on some data set, or is left out with its panel."""
+    """Lines of entries; one that has too few points on a data set is left out there."""
     panels: dict[str, dict[str, Points]] = {}
     for record in records:
         x = where(record)
         if x is not None and measure.name in record.values:
             line = panels.setdefault(record.dataset, {}).setdefault(entries[record.entry].name, {})
-            line.setdefault(x, []).append(record.values[measure.name] * measure.scale)
-    return _finish(panels, style_entries(list(entries.values())), entries, at_least)
-
-
-def _finish(
-    panels: Mapping[str, Mapping[str, Points]],
-    styles: Mapping[Key, Mapping[str, Any]],
-    entries: Mapping[Key, Entry],
-    at_least: int,
-) -> Curves | None:
-    kept = {
-        dataset: {name: points for name, points in panels[dataset].items() if len(points) >= at_least}
-        for dataset in order_datasets(set(panels))
-    }
-    kept = {dataset: lines for dataset, lines in kept.items() if lines}
+            line.setdefault(x, {})[record.mask_seed] = record.values[measure.name] * measure.scale
+    kept = _keep_lines(panels, keep or _drop_masks, at_least)
     if not kept:
         return None
+    styles = style_entries(list(entries.values()))
     keys = {entry.name: key for key, entry in entries.items()}
     names = list(dict.fromkeys(name for lines in kept.values() for name in lines))
     return Curves(kept, {name: name for name in names}, {name: styles[keys[name]] for name in names})
@@ -147,12 +137,8 @@ def _collect_setting(
         line = json.dumps([record.method, others], sort_keys=True, default=str)
         first.setdefault(line, entries[record.entry])
         points = panels.setdefault(record.dataset, {}).setdefault(line, {})
-        points.setdefault(float(x), []).append(record.values[measure.name] * measure.scale)
-    kept = {
-        dataset: {line: points for line, points in panels[dataset].items() if len(points) > 1}
-        for dataset in order_datasets(set(panels))
-    }
-    kept = {dataset: lines for dataset, lines in kept.items() if lines}
+        points.setdefault(float(x), {})[record.mask_seed] = record.values[measure.name] * measure.scale
+    kept = _keep_lines(panels, _drop_masks, 2)
     if not kept:
         return None
     used = list(dict.fromkeys(line for lines in kept.values() for line in lines))
@@ -163,6 +149,29 @@ def _collect_setting(
         for line in used
     }
     return Curves(kept, names, {line: styles[first[line].key] for line in used})
+
+
+def _drop_masks(points: Points) -> Points:
+    """Keep the masks that all points have: what differs between points is then not the mask."""
+    common = set.intersection(*(set(masks) for masks in points.values()))
+    return {x: {mask: masks[mask] for mask in sorted(common)} for x, masks in points.items() if common}
+
+
+def _drop_rounds(points: Points) -> Points:
+    """Keep the points that all masks have: EM stops earlier on some masks than on others."""
+    every = set.union(*(set(masks) for masks in points.values()))
+    return {x: masks for x, masks in points.items() if set(masks) == every}
+
+
+def _keep_lines(
+    panels: Mapping[str, Mapping[str, Points]], keep: Callable[[Points], Points], at_least: int
+) -> dict[str, dict[str, Points]]:
+    kept: dict[str, dict[str, Points]] = {}
+    for dataset in order_datasets(set(panels)):
+        lines = {line: keep(points) for line, points in panels[dataset].items()}
+        if lines := {line: points for line, points in lines.items() if len(points) >= at_least}:
+            kept[dataset] = lines
+    return kept
 
 
 def _draw(
@@ -233,8 +242,8 @@ def _draw_lines(
     for line, points in curves.panels[dataset].items():
         places = sorted(points)
         every |= set(places)
-        means = [statistics.fmean(points[x]) for x in places]
-        spreads = [statistics.stdev(points[x]) if len(points[x]) > 1 else 0.0 for x in places]
+        means = [statistics.fmean(points[x].values()) for x in places]
+        spreads = [statistics.stdev(points[x].values()) if len(points[x]) > 1 else 0.0 for x in places]
         style = {**(styles or curves.styles)[line], "markersize": 5, "linewidth": 1.4}
         axes.errorbar(
             places, means, yerr=spreads if any(spreads) else None, elinewidth=0.8, capsize=2, **style
