@@ -225,8 +225,8 @@ def make_leaderboard(
 def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[TaskKey, ...]]:
     """Choose which entries to rank on which tasks: all of these have all of those, and they are many results.
 
-    Entries are taken by their number of tasks, the most first, as long as the number of results that the
-    ones taken have in common does not fall.
+    Beginning with each entry in turn, the entry that shares most tasks with those taken is taken next; of
+    all stages the one with most results, entries times tasks, is chosen.
 
     Examples
     --------
@@ -234,18 +234,21 @@ def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[T
     >>> find_common({("a", ""): many, ("b", ""): many, ("c", ""): few})[1]
     (('d', 0), ('e', 0), ('f', 0))
     """
-    order = sorted((key for key in tasks_of if tasks_of[key]), key=lambda key: -len(tasks_of[key]))
+    keys = [key for key in tasks_of if tasks_of[key]]
     best: tuple[int, set[TaskKey]] = (0, set())
-    common: set[TaskKey] = set()
-    for count, key in enumerate(order, start=1):
-        common = common & tasks_of[key] if count > 1 else set(tasks_of[key])
-        # One entry cannot be ranked, so two of anything are better than one of much.
-        area = len(common) * count if count > 1 else min(len(common), 1)
-        if area >= best[0] and common:
-            best = (area, set(common))
-    # Others may have all of these tasks, too, though they came later because of an entry between.
-    everyone = {key for key in order if best[1] and best[1] <= tasks_of[key]}
-    return everyone, tuple(sorted(best[1]))
+    for first in keys:
+        common, waiting, count = set(tasks_of[first]), [key for key in keys if key != first], 1
+        while common:
+            # One entry cannot be ranked, so two of anything are better than one of much.
+            size = len(common) * count if count > 1 else 1
+            if size > best[0] or (size == best[0] and len(common) > len(best[1])):
+                best = (size, common)
+            if not waiting:
+                break
+            following = max(waiting, key=lambda key: len(common & tasks_of[key]))  # noqa: B023 - used at once
+            waiting.remove(following)
+            common, count = common & tasks_of[following], count + 1
+    return {key for key in keys if best[1] and best[1] <= tasks_of[key]}, tuple(sorted(best[1]))
 
 
 def _make_score(group: Sequence[Record], name: str, published: tuple[float, bool] | None) -> Score | None:
