@@ -107,7 +107,7 @@ def _draw_panel(
         if score is not None and score.published is not None:
             face = "white" if score.doubtful else BLACK
             axes.plot([score.published * scale], [y], **{**PUBLISHED, "markerfacecolor": face}, zorder=4)
-    axes.set_xlim(start, end)
+    axes.set_xlim(start, end if end > start else start + 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4))
 
 

@@ -245,7 +245,7 @@ def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[T
                 best = (size, common)
             if not waiting:
                 break
-            following = max(waiting, key=lambda key: len(common & tasks_of[key]))  # noqa: B023 - used at once
+            following = max(waiting, key=lambda key: len(common & tasks_of[key]))
             waiting.remove(following)
             common, count = common & tasks_of[following], count + 1
     return {key for key in keys if best[1] and best[1] <= tasks_of[key]}, tuple(sorted(best[1]))
