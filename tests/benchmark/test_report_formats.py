@@ -200,3 +200,23 @@ def test_the_readme_gets_averages_and_a_figure(rows):
     assert "1 result failed." in table
     assert figure is not None
     assert summarise(admit_rows(rows), mechanism="mar") == ("Out of sample, MAR 30 %: no results.\n", None)
+
+
+def test_the_papers_other_methods_can_be_listed(rows):
+    text = write_markdown(report(rows, published=True))
+    assert "| remasker | 33.97 | 34.03 |" in text
+    assert "| diffputer |" not in text
+    assert "Published only" not in write_markdown(report(rows))
+
+
+def test_methods_that_a_board_has_nothing_of_are_not_in_it():
+    cannot = "InSampleOnlyError: completes only the table that it is fitted on"
+    rows = [make_row("mean", "adult", accuracy="0.5"), fail(make_row("hyperimpute", "letter"), cannot)]
+    text = write_markdown(report(rows, measures=["accuracy"]))
+    assert text.count("hyperimpute") == text.split("## Leaderboards")[0].count("hyperimpute")
+
+
+def test_the_terminal_and_latex_show_odd_text_as_it_is():
+    rows = [make_row(label="[bold]x[/bold] [/]"), make_row("mice", label="\N{SNOWMAN}")]
+    assert "[bold]x[/bold] [/]" in print_text(report(rows), width=200)
+    assert "(U+2603)" in write_latex(report(rows))

@@ -60,6 +60,9 @@ def table(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only these methods. Repeatable.", show_default="all"),
     ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Also list the paper's methods that are not among the rows.")
+    ] = False,
     format: Annotated[
         str | None,
         typer.Option(
@@ -99,6 +102,7 @@ def table(
         measures=measures,
         settings=SETTINGS if setting == "both" else (setting,),
         rates=rate or None,
+        published=published,
         pictures=figures is not None or kind == "html",
     )
     paths: dict[str, str] = {}

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from .document import title_board
 from .drawing import BLACK, GREY, LIGHT, OURS, PUBLISHED, SMALL, clean, new_figure, settle, wrap
-from .leaderboard import Leaderboard, Score
+from .leaderboard import Leaderboard, Score, title_board
 
 #: More entries than these: only those that are ranked best are drawn.
 MOST_ENTRIES = 24

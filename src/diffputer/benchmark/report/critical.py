@@ -6,9 +6,9 @@ import math
 
 from matplotlib.figure import Figure
 
-from .document import describe_friedman, title_board
+from .document import describe_friedman
 from .drawing import BLACK, GREY, OURS, SMALL, new_figure, settle, wrap
-from .leaderboard import Leaderboard
+from .leaderboard import Leaderboard, title_board
 from .statistics import find_cliques
 
 _NAME_LINES = 2

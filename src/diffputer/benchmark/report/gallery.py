@@ -7,11 +7,11 @@ from pathlib import Path
 
 from .bars import draw_bars
 from .critical import draw_critical_difference
-from .document import make_boards, title_board
+from .document import make_boards
 from .drawing import save_png, save_svg
 from .entries import Entry, Key
 from .layout import Picture
-from .leaderboard import Leaderboard
+from .leaderboard import Leaderboard, title_board
 from .measures import MEASURES, OF_TIME
 from .pareto import draw_error_against_seconds, draw_error_against_seconds_by_dataset
 from .records import Record, Results
@@ -59,15 +59,19 @@ def draw_overviews(
             slug = f"{measure.name}-{setting}"
             for kind, records in _by_kind(results.curve).items():
                 curve = draw_em_curve(records, entries, measure, setting)
-                add(f"em-rounds-{slug}-{kind}", f"EM rounds: {where}, {kind}", curve)
+                add(f"em-rounds-{slug}-{kind}", f"EM rounds: {where}, {_name_kind(records)}", curve)
             for kind, records in _by_kind(results.final).items():
                 draws = draw_draws(records, entries, measure, setting)
-                add(f"draws-{slug}-{kind}", f"Number of draws: {where}, {kind}", draws)
+                add(f"draws-{slug}-{kind}", f"Number of draws: {where}, {_name_kind(records)}", draws)
                 steps = draw_steps(records, entries, measure, _SECONDS, setting)
-                add(f"steps-{slug}-{kind}", f"Sampling steps: {where}, {kind}", steps)
+                add(f"steps-{slug}-{kind}", f"Sampling steps: {where}, {_name_kind(records)}", steps)
             for mechanism in dict.fromkeys(record.mechanism for record in results.final):
                 rates = draw_rates(results.final, entries, measure, setting, mechanism)
-                add(f"rates-{slug}-{mechanism}", f"Share of missing cells: {where}, {mechanism}", rates)
+                add(
+                    f"rates-{slug}-{mechanism}",
+                    f"Share of missing cells: {where}, {mechanism.upper()}",
+                    rates,
+                )
     return tuple(pictures)
 
 
@@ -88,6 +92,10 @@ def _by_kind(records: Iterable[Record]) -> dict[str, list[Record]]:
     for record in records:
         kinds.setdefault(f"{record.mechanism}-{record.rate:g}", []).append(record)
     return kinds
+
+
+def _name_kind(records: Sequence[Record]) -> str:
+    return f"{records[0].mechanism.upper()} {100 * records[0].rate:g} %"
 
 
 def _slug(board: Leaderboard) -> str:

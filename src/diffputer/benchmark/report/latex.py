@@ -11,8 +11,9 @@ _SPECIAL = {
     "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "×": r"$\times$",
     "≠": r"$\neq$", "−": r"$-$", "²": r"$^2$", "–": "--", "…": r"\dots{}", "[": "{[}", "]": "{]}",
-    "→": r"$\rightarrow$", "σ": r"$\sigma$",
+    "→": r"$\rightarrow$", "σ": r"$\sigma$", "∞": r"$\infty$", "\u00a0": "~",
 }  # fmt: skip
+_LAST_LATIN = 0x17F
 _HEADINGS = {2: "section", 3: "subsection"}
 
 
@@ -48,6 +49,8 @@ def write_latex(report: Report, pictures: Mapping[str, str] | None = None) -> st
                     f"\\caption{{{escape_latex(picture.title)}}}",
                     r"\end{figure}",
                 ]
+        if section.tables:
+            lines.append(r"\clearpage % so that floats do not pile up")
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +96,12 @@ def escape_latex(text: str) -> str:
     >>> print(escape_latex("in_sample, 30 % & more"))
     in\\_sample, 30 \\% \\& more
     """
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+    return "".join(_SPECIAL.get(letter) or _spell(letter) for letter in " ".join(text.split()))
+
+
+def _spell(letter: str) -> str:
+    """Name what a document in a Latin script has no glyph for, such as emoji in somebody's reason."""
+    return letter if ord(letter) <= _LAST_LATIN else f"(U+{ord(letter):04X})"
 
 
 def _write(cell: Cell) -> str:

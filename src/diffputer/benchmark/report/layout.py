@@ -48,8 +48,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     footnotes: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
-    #: How many of the columns hold measurements: these may be split into blocks where space is short.
-    first_measured: int = 1
+    #: How many columns hold measurements; where there are any, the table may be split where space is short.
     n_measured: int = 0
 
 

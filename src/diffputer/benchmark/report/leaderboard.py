@@ -15,8 +15,9 @@ from ..published import PUBLISHED_RATE, find_published
 from .entries import Entry, Key
 from .measures import OF_DRAWS, Measure, order_datasets
 from .records import Record
-from .statistics import Friedman, Pair, compare_pairs, run_friedman
+from .statistics import Friedman, Pair, compare_pairs, rank_rows, run_friedman
 
+_SETTING_TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
 #: A ratio to the paper that is further from 1 is marked and listed.
 TOLERANCE = 0.1
 Lookup = Callable[..., tuple[float, bool] | None]
@@ -137,8 +138,6 @@ class Leaderboard:
         """Mean rank of every ranked entry over the common data sets."""
         if len(self.ranked) < 2:
             return {}
-        from .statistics import rank_rows
-
         ranks = rank_rows(self.losses_by_dataset()).mean(axis=0)
         return {entry.key: float(rank) for entry, rank in zip(self.ranked, ranks, strict=True)}
 
@@ -206,9 +205,10 @@ def make_leaderboard(
             scores[key, dataset] = score
     # A data set without, say, categories is no column of their accuracy.
     datasets = order_datasets({name for (_, name), score in scores.items() if score.by_mask})
-    shown = [entry for key, entry in entries.items() if any(k == key for k, _ in scores)]
     if not datasets:
         datasets = order_datasets({name for _, name in scores})
+    scores = {(key, name): score for (key, name), score in scores.items() if name in datasets}
+    shown = [entry for key, entry in entries.items() if any(k == key for k, _ in scores)]
     ranked, tasks = find_common(
         {
             e.key: {(name, mask) for (k, name), s in scores.items() if k == e.key for mask in s.by_mask}
@@ -299,3 +299,9 @@ def _order(board: Leaderboard) -> Leaderboard:
         board.measure, board.setting, board.mechanism, board.rate, (*ranked, *rest), board.datasets,
         board.scores, ranked, board.tasks, board.refused,
     )  # fmt: skip
+
+
+def title_board(board: Leaderboard) -> str:
+    """Name a leaderboard: MAE (× 100), out of sample, MCAR 30 %."""
+    where = _SETTING_TITLES[board.setting]
+    return f"{board.measure.heading}, {where}, {board.mechanism.upper()} {100 * board.rate:g} %"

@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..published import PUBLISHED_DEVICE, PUBLISHED_RATE, find_published, list_published_methods
-from .document import title_board
 from .drawing import (
     BLACK,
     GREY,
@@ -30,7 +29,7 @@ from .drawing import (
 )
 from .entries import Entry, Key
 from .labels import Label, place_labels
-from .leaderboard import Leaderboard
+from .leaderboard import Leaderboard, title_board
 
 _FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
 _MOST_NAMED = 4
@@ -208,7 +207,12 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
 def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
     """Names, with devices where they are not all the same."""
     several = len({entry.devices for entry in entries}) > 1
-    return {e.key: f"{e.name} ({', '.join(e.devices) or '?'})" if several else e.name for e in entries}
+    return {e.key: f"{e.name} ({_join(e.devices)})" if several else e.name for e in entries}
+
+
+def _join(devices: Sequence[str]) -> str:
+    """Devices in words that stay on one line."""
+    return ", ".join(devices).replace(" ", "\u00a0") or "?"
 
 
 def _describe_devices(entries: Sequence[Entry]) -> str:
