@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
@@ -22,7 +23,8 @@ THREE = ["california", "letter", "adult"]
 def draw(rows: list[Row], measures=("mae",)) -> dict[str, Figure]:
     report = make_report(admit_rows(rows), measures=measures, pictures=True)
     for picture in report.pictures:
-        save_svg(picture.figure, io.BytesIO())
+        save_svg(picture.figure, buffer := io.BytesIO())
+        ElementTree.fromstring(buffer.getvalue())
     return {picture.name: picture.figure for picture in report.pictures}
 
 
@@ -45,6 +47,16 @@ def test_figures_are_drawn_of_any_rows(rows, expected):
     names = draw(rows)
     if expected is not None:
         assert set(names) == {f"{name}-{BOARD}" for name in expected}
+
+
+def test_seconds_and_coverage_are_drawn():
+    rows = [
+        make_row(method, fit_seconds=seconds, coverage="0.8", rows_drawn="9")
+        for method, seconds in (("mean", "0.01"), ("mice", "5"), ("knn", "9000"))
+    ]
+    figures = draw(rows, ("seconds", "coverage"))
+    assert figures["bars-seconds-out_of_sample-mcar-0.3"].axes[0].get_xscale() == "log"
+    assert "bars-coverage-out_of_sample-mcar-0.3" in figures
 
 
 def test_curves_need_points_that_differ_in_one_thing_only():

@@ -205,7 +205,7 @@ def test_the_readme_gets_averages_and_a_figure(rows):
 def test_the_papers_other_methods_can_be_listed(rows):
     text = write_markdown(report(rows, published=True))
     assert "| remasker | 33.97 | 34.03 |" in text
-    assert "| diffputer |" not in text
+    assert "\n| diffputer |" not in text
     assert "Published only" not in write_markdown(report(rows))
 
 

@@ -184,3 +184,12 @@ def test_published_numbers_are_of_their_own_rate_and_method():
 def test_unknown_metrics_are_refused():
     with pytest.raises(SettingError, match="mae, rmse"):
         find_measure("mse")
+
+
+def test_a_method_without_draws_has_not_failed_at_them():
+    rows = [make_row("a", crps="0.1"), make_row("a", "letter", crps="0.1"), make_row("b", crps="")]
+    rows.append(fail(make_row("b", "letter")))
+    assert [e.name for e in make_board(rows, "crps").entries] == ["a"]
+    assert [e.name for e in make_board(rows).entries] == ["a", "b"]
+    rows[2] = fail(make_row("b"))
+    assert [e.name for e in make_board(rows, "crps").entries] == ["a", "b"]

@@ -7,13 +7,16 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .drawing import BLACK, GREY, LIGHT, OURS, PUBLISHED, SMALL, clean, new_figure, settle, wrap
 from .leaderboard import Leaderboard, Score, title_board
+from .measures import OF_TIME
 
 #: More entries than these: only those that are ranked best are drawn.
 MOST_ENTRIES = 24
+#: Seconds that differ by more than this factor are on a logarithmic axis.
+_WIDE = 20
 
 
 def draw_bars(board: Leaderboard) -> Figure:
@@ -36,6 +39,10 @@ def draw_bars(board: Leaderboard) -> Figure:
     notes = []
     if any(score.deviation for score in board.scores.values()):
         notes.append("whiskers: standard deviation over masks")
+    if board.measure.name in OF_TIME:
+        notes.append(f"axes over more than a factor of {_WIDE} are logarithmic")
+    if board.measure.target is not None and math.isfinite(board.measure.target):
+        notes.append("dashed: what is aimed at")
     if len(entries) < len(board.entries):
         notes.append(f"the first {len(entries)} of {len(board.entries)} entries")
     notes.append(f"the best mean is bold ({board.measure.direction})")
@@ -108,6 +115,14 @@ def _draw_panel(
             axes.plot([score.published * scale], [y], **{**PUBLISHED, "markerfacecolor": face}, zorder=4)
     axes.set_xlim(start, end if end > start else start + 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(4))
+    if board.measure.target is not None and math.isfinite(board.measure.target):
+        axes.axvline(board.measure.target * scale, color=BLACK, linewidth=1.0, linestyle=(0, (4, 2)))
+    if board.measure.name in OF_TIME and shown and min(shown) > 0 and max(shown) > _WIDE * min(shown):
+        axes.set_xscale("log")
+        axes.set_xlim(min(shown) / 2, max(shown) * 2)
+        axes.xaxis.set_major_locator(LogLocator(10, numticks=5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _draw_bar(axes: Axes, score: Score, scale: float, start: float, y: float, mine: bool) -> None:

@@ -130,8 +130,8 @@ def add_legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def save_svg(figure: Figure, target: str | Path | BinaryIO) -> None:
-    """Save as SVG: the same picture gives the same bytes."""
-    with matplotlib.rc_context({"svg.hashsalt": "diffputer"}):
+    """Save as SVG: the same picture gives the same bytes, and words stay words."""
+    with matplotlib.rc_context({"svg.hashsalt": "diffputer", "svg.fonttype": "none"}):
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": "diffputer"})
 
 

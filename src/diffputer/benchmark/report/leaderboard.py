@@ -207,7 +207,12 @@ def make_leaderboard(
     datasets = order_datasets({name for (_, name), score in scores.items() if score.by_mask})
     if not datasets:
         datasets = order_datasets({name for _, name in scores})
-    scores = {(key, name): score for (key, name), score in scores.items() if name in datasets}
+    # A method that has no such number where it worked, say a method without draws, has not failed at it.
+    lacking = {
+        r.entry for r in mine if not r.error and r.dataset in datasets and measure.name not in r.values
+    }
+    lacking -= {key for (key, _), score in scores.items() if score.by_mask}
+    scores = {(k, name): s for (k, name), s in scores.items() if name in datasets and k not in lacking}
     shown = [entry for key, entry in entries.items() if any(k == key for k, _ in scores)]
     ranked, tasks = find_common(
         {
