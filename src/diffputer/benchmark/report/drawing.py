@@ -64,12 +64,6 @@ def clean(axes: Axes, title: str = "") -> None:
         axes.set_title(title, loc="left", fontsize=NORMAL, fontweight="bold", parse_math=False)
 
 
-def say(axes: Axes, words: str) -> None:
-    """Write words where a picture would be."""
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, words, ha="center", va="center", color=GREY, fontsize=NORMAL, parse_math=False)
-
-
 def wrap(name: str, width: int = 32, lines: int = 3) -> str:
     """Break a long name into lines.
 

@@ -231,7 +231,7 @@ def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[T
     """Choose which entries to rank on which tasks: all of these have all of those, and they are many results.
 
     Beginning with each entry in turn, the entry that shares most tasks with those taken is taken next; of
-    all stages the one with most results, entries times tasks, is chosen.
+    all stages the one with most results, entries times tasks, is chosen, of equals that with most entries.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[T
         while common:
             # One entry cannot be ranked, so two of anything are better than one of much.
             size = len(common) * count if count > 1 else 1
-            if size > best[0] or (size == best[0] and len(common) > len(best[1])):
+            if size > best[0] or (size == best[0] and len(common) < len(best[1])):
                 best = (size, common)
             if not waiting:
                 break

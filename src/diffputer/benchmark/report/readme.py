@@ -11,7 +11,7 @@ from .document import make_boards
 from .entries import Entry, list_entries
 from .layout import Cell, Table
 from .leaderboard import Leaderboard, Lookup
-from .markdown import write_table
+from .markdown import escape_markdown, write_table
 from .measures import MEASURES
 from .pareto import draw_error_against_seconds
 from .records import Results
@@ -73,7 +73,7 @@ def summarise(
         return f"{where}: no results.\n", None
     first = chosen[0]
     rows = tuple(_write_row(entry, chosen) for entry in first.ranked)
-    ratio = ["mean ratio to the paper"] if any(first.average_ratio(e) for e in first.ranked) else []
+    ratio = [f"{first.measure.title} / paper's"] if any(first.average_ratio(e) for e in first.ranked) else []
     columns = ("entry", *(board.measure.heading for board in chosen), "rank", *ratio)
     rows = tuple(row[: len(columns)] for row in rows)
     counted = "; ".join(f"{b.measure.title}: {', '.join(b.common_datasets)}" for b in _distinct(chosen))
@@ -91,7 +91,7 @@ def summarise(
     seconds = make_boards(results, entries, ("seconds",), (setting,), lookup)
     time = next((b for b in seconds if (b.mechanism, b.rate) == (mechanism, rate)), None)
     figure = None if time is None else draw_error_against_seconds(first, time)
-    return "\n".join([*write_table(table), "", below, ""]), figure
+    return "\n".join([*write_table(table), "", escape_markdown(below), ""]), figure
 
 
 def _write_row(entry: Entry, boards: Sequence[Leaderboard]) -> tuple[Cell, ...]:
