@@ -65,7 +65,7 @@ def test_holm_gives_the_numbers_of_his_rule():
 
 
 def test_pairs_are_counted_and_tested():
-    # Wilcoxon (1945): differences 8 14 -7 ... have rank sums; here all 8 in one direction: p = 2 / 2^8.
+    # All 8 differences have one sign: of 2^8 patterns of signs, two are as far out.
     better = np.arange(1.0, 9.0)
     pairs = compare_pairs(np.column_stack([np.zeros(8), better, better]))
     first, _, last = pairs
