@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, cast
 
 from ..errors import DiffputerError
@@ -21,14 +18,10 @@ from ..runtime.devices import resolve_device
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
 from .metrics import end_rank
+from .published import PUBLISHED_RATE, find_published
 from .results import Row, append_rows, read_rows
 from .runner import OURS, find_method, is_done, run_task
 from .task import TASK_MECHANISMS, Task
-
-#: Hidden share in the paper's tables.
-PUBLISHED_RATE = 0.3
-_NAMES = ("setting", "metric", "method")
-_SCALES = {"1": 1.0, "0.01": 0.01, "percent": 0.01}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,31 +98,6 @@ def describe_row(row: Row) -> str:
         words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")
     words.append(f"transform {row['transform_seconds']:.1f} s")
     return "  ".join(words)
-
-
-def find_published(
-    dataset: str, mechanism: str, setting: str, metric: str, method: str = "diffputer"
-) -> tuple[float, bool] | None:
-    """Give a score in the paper (plain, not times 100) and whether it is doubtful.
-
-    Examples
-    --------
-    >>> find_published("california", "mcar", "out_of_sample", "mae")
-    (0.3347, False)
-    """
-    return _read_published().get((dataset, mechanism, setting, metric, method))
-
-
-@lru_cache(maxsize=1)
-def _read_published() -> dict[tuple[str, ...], tuple[float, bool]]:
-    text = files("diffputer.benchmark").joinpath("published.csv").read_text(encoding="utf-8")
-    found = {}
-    for fact in csv.DictReader(text.splitlines()):
-        if fact["scale"] in _SCALES and fact["mean"]:
-            key = (fact["dataset"], fact["mechanism"].lower(), *(fact[n] for n in _NAMES))
-            doubtful = "FLAG" in fact["note"] or "inferred" in fact["note"]
-            found[key] = (round(float(fact["mean"]) * _SCALES[fact["scale"]], 8), doubtful)
-    return found
 
 
 def _show_published(row: Row, metric: str) -> str:

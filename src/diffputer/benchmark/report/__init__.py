@@ -1,0 +1,1 @@
+"""Leaderboards, statistics, tables and figures: functions of result rows, nothing else."""

@@ -1,0 +1,231 @@
+"""Writes a report of results: leaderboards beside the paper, tests, what failed and what was refused."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..published import PUBLISHED_DEVICE, find_published, list_published_methods
+from .entries import Entry, Key, list_entries
+from .layout import Picture, Report, Section, Table
+from .leaderboard import TOLERANCE, Leaderboard, Lookup, make_leaderboard, title_board
+from .measures import OF_TIME, PAPERS_MEASURES, find_measure
+from .records import SETTINGS, Record, Results
+from .statistics import ALPHA
+from .tabulate import (
+    DASH,
+    MOST_PAIRS,
+    list_differences,
+    show_p,
+    tabulate_board,
+    tabulate_entries,
+    tabulate_pairs,
+    tabulate_published,
+)
+
+_MOST_NAMED = 6
+
+_LEGEND = (
+    "Mean ± standard deviation over masks (n − 1; none where there is one mask). Below it the paper's number "
+    "and measured / published. Best in bold, second best underlined. ? marks a published number that is "
+    f"doubtful: it is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1. {DASH}: the "
+    "method completes only the table that it is fitted on. Empty: not run."
+)
+
+
+def make_boards(
+    results: Results,
+    entries: Mapping[Key, Entry],
+    measures: Sequence[str] = PAPERS_MEASURES,
+    settings: Sequence[str] = SETTINGS,
+    lookup: Lookup = find_published,
+    rates: Collection[float] | None = None,
+) -> list[Leaderboard]:
+    """Make every leaderboard that the rows allow: one a mechanism, rate, setting and measure."""
+    kinds: dict[tuple[str, float], list[Record]] = {}
+    for record in results.final:
+        if rates is None or record.rate in rates:
+            kinds.setdefault((record.mechanism, record.rate), []).append(record)
+    found = [
+        make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup)
+        for kind in sorted(kinds)
+        for setting in settings
+        for name in measures
+    ]
+    return [
+        board
+        for board in found
+        if board.scores and any(s.by_mask or s.failures for s in board.scores.values())
+    ]
+
+
+def make_report(
+    results: Results,
+    *,
+    title: str = "Benchmark",
+    measures: Sequence[str] = PAPERS_MEASURES,
+    settings: Sequence[str] = SETTINGS,
+    rates: Collection[float] | None = None,
+    lookup: Lookup = find_published,
+    published: bool = False,
+    pictures: bool = False,
+) -> Report:
+    """Write a report of results.
+
+    Parameters
+    ----------
+    results : Results
+        From `diffputer.benchmark.report.records.admit_rows`.
+    title : str
+        Of the report.
+    measures : sequence of str
+        Names in `diffputer.benchmark.report.measures.MEASURES`.
+    settings : sequence of {"in_sample", "out_of_sample"}
+        Which to show.
+    rates : collection of float, optional
+        Shares of missing cells that get leaderboards; default: the one that most results have. Others are
+        counted, and are in the figure over shares.
+    lookup : callable
+        Gives the paper's number and whether it is doubtful, or None.
+    published : bool
+        Whether to list the paper's other methods below each leaderboard.
+    pictures : bool
+        Whether to draw.
+
+    Returns
+    -------
+    Report
+        To be written by `write_terminal`, `write_markdown`, `write_latex` or `write_html`.
+    """
+    entries = list_entries((*results.final, *results.curve))
+    counts = Counter(record.rate for record in results.final)
+    shown = set(rates) if rates is not None else {rate for rate, _ in counts.most_common(1)}
+    boards = make_boards(results, entries, measures, settings, lookup, shown)
+    words = (*_describe_rows(results), *_describe_other_rates(counts, shown))
+    sections = [Section("Entries", words=words, tables=(tabulate_entries(results, entries),))]
+    if results.refused:
+        refused = tuple(f"{_capital(r.reason)}: {_name_some(r.rows)}." for r in results.refused)
+        sections.append(Section("Refused: rows that cannot be compared", words=refused))
+    sections.append(Section("Leaderboards", words=(_LEGEND,)))
+    for board in boards:
+        others = list_published_methods(board.measure.name) if published else []
+        sections.append(_write_board(board, tabulate_published(board, others, lookup), pictures))
+    sections.append(list_differences(boards))
+    if pictures:
+        from .gallery import draw_overviews
+
+        drawn = draw_overviews(results, entries, boards)
+        if drawn:
+            sections.append(Section("Figures", pictures=drawn))
+    return Report(title, tuple(sections))
+
+
+def _write_board(board: Leaderboard, others: Table | None, pictures: bool) -> Section:
+    words = [_describe_common(board)]
+    tables = [tabulate_board(board), *([others] if others else [])]
+    if board.measure.name in OF_TIME:
+        words.append(_describe_time(board))
+    for name, reason in board.refused:
+        words.append(f"Refused: {name} {reason}.")
+    if board.friedman is not None:
+        words.append(describe_friedman(board))
+    if board.pairs:
+        words.append(_describe_pairs(board))
+        tables.append(tabulate_pairs(board))
+    drawn: tuple[Picture, ...] = ()
+    if pictures:
+        from .gallery import draw_board
+
+        drawn = draw_board(board)
+    return Section(title_board(board), 3, tuple(filter(None, words)), tuple(tables), drawn)
+
+
+def _describe_common(board: Leaderboard) -> str:
+    if len(board.ranked) < 2 or not board.tasks:
+        return "Too few results in common to rank: average and mean rank are of this entry alone or empty."
+    n = len(board.common_datasets)
+    words = (
+        f"Average and mean rank: {len(board.ranked)} entries on the {_count(len(board.tasks), 'task')} "
+        f"(data set and mask) that all of them have, {_count(n, 'data set')}: "
+        f"{', '.join(board.common_datasets)}."
+    )
+    if board.left_out:
+        words += f" Left out for want of results: {_name_some([e.name for e in board.left_out], 99)}."
+    return words
+
+
+def _describe_time(board: Leaderboard) -> str:
+    devices = dict.fromkeys(device for entry in board.entries for device in entry.devices)
+    ours = ", ".join(devices) or "an unknown device"
+    words = f"Seconds are those of {ours}; the paper's of an {PUBLISHED_DEVICE}."
+    return words + (" Seconds of different devices do not compare." if len(devices) > 1 else "")
+
+
+def describe_friedman(board: Leaderboard) -> str:
+    """Give the test of all ranked entries in words."""
+    test = board.friedman
+    if test is None:
+        return ""
+    k = len(test.ranks)
+    return (
+        f"Friedman over {test.n} data sets, {k} entries: chi² = {test.chi2:.2f}, F({k - 1}, "
+        f"{(k - 1) * (test.n - 1)}) = {_show_f(test.f)}, p {show_p(test.p, '= ')}. Nemenyi: mean ranks "
+        f"differ where they are more than {test.critical_difference:.2f} apart (level {ALPHA:g})."
+        + (" Of so few data sets these tests are rough." if test.n < 5 else "")
+    )
+
+
+def _describe_pairs(board: Leaderboard) -> str:
+    words = (
+        f"Wilcoxon signed-rank tests over {_count(len(board.tasks), 'pair')} of the same data set and mask, "
+        f"Holm's correction over {_count(len(board.pairs), 'comparison')}"
+    )
+    if len(board.tasks) > len(board.common_datasets):
+        words += "; masks of one data set are not independent, so that these p are too small"
+    if len(board.pairs) > MOST_PAIRS:
+        words += "; listed are the comparisons with the best-ranked entry"
+    smallest = 2.0 ** (1 - len(board.tasks))
+    if smallest * len(board.pairs) > ALPHA:
+        words += f"; of so few pairs no p can be below {smallest:.3f}"
+    return words + "."
+
+
+def _describe_rows(results: Results) -> tuple[str, ...]:
+    words = [
+        f"{_count(len(results.final), 'result')}, "
+        f"{_count(len(results.curve), 'point')} of curves over EM rounds. "
+        "A method with other settings is another entry."
+    ]
+    if results.repeated:
+        words.append(
+            f"{_count(len(results.repeated), 'result')} stood there more than once; the last one counted: "
+            f"{_name_some(results.repeated)}."
+        )
+    return tuple(words)
+
+
+def _describe_other_rates(counts: Counter[float], shown: Collection[float]) -> list[str]:
+    others = sorted(set(counts) - set(shown))
+    if not others:
+        return []
+    named = ", ".join(f"{100 * rate:g} % ({counts[rate]})" for rate in others)
+    return [f"Results at other shares of missing cells have no leaderboard here: {named}; --rate gives one."]
+
+
+def _name_some(names: Iterable[str], most: int = _MOST_NAMED) -> str:
+    listed = list(names)
+    more = f"; and {len(listed) - most} more" if len(listed) > most else ""
+    return "; ".join(listed[:most]) + more
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _show_f(f: float) -> str:
+    return "∞" if math.isinf(f) else f"{f:.2f}"

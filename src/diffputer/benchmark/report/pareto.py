@@ -1,0 +1,222 @@
+"""Error against seconds: which method is worth its time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from ..published import PUBLISHED_DEVICE, PUBLISHED_RATE, find_published, list_published_methods
+from .drawing import (
+    BLACK,
+    GREY,
+    OURS,
+    SMALL,
+    add_legend,
+    clean,
+    make_grid,
+    new_figure,
+    scale_seconds,
+    settle,
+    style_entries,
+    wrap,
+)
+from .entries import Entry, Key
+from .labels import Label, place_labels
+from .leaderboard import Leaderboard, title_board
+
+_FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Point:
+    """Seconds and error of an entry; the loss decides which is better."""
+
+    entry: Entry
+    seconds: float
+    value: float
+    loss: float
+
+
+def find_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Give the positions of the points that no other beats in both numbers, by the first number.
+
+    Examples
+    --------
+    >>> find_front([(1.0, 5.0), (2.0, 3.0), (3.0, 4.0), (9.0, 1.0), (9.0, 2.0)])
+    [0, 1, 3]
+    """
+    front: list[int] = []
+    for position in sorted(range(len(points)), key=lambda i: points[i]):
+        if not front or points[position][1] < points[front[-1]][1]:
+            front.append(position)
+    return front
+
+
+def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
+    """Draw every ranked entry's average error against its seconds, with the Pareto front.
+
+    Parameters
+    ----------
+    errors, seconds : Leaderboard
+        Of the same rows and setting, an error and "seconds".
+
+    Returns
+    -------
+    matplotlib.figure.Figure or None
+        None where no entry has both on the common data sets.
+    """
+    points = []
+    for entry in errors.ranked:
+        average = errors.average(entry)
+        scores = [seconds.score(entry, name) for name in errors.common_datasets]
+        times = [s.mean for s in scores if s is not None and s.mean is not None and s.mean > 0]
+        if average is None or len(times) < len(errors.common_datasets):
+            continue
+        points.append(Point(entry, statistics.geometric_mean(times), average, errors.measure.loss(average)))
+    if not points:
+        return None
+    n = len(errors.common_datasets)
+    where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
+    note = f"{where[:1].upper() + where[1:]}. {_describe_devices([p.entry for p in points])}"
+    if errors.left_out:
+        absent = [entry.name for entry in errors.left_out]
+        more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
+        note += f" Not drawn for want of results: {'; '.join(absent[:_MOST_NAMED])}{more}."
+    figure = new_figure(8.6, 5.2, f"{errors.measure.title} against seconds: {title_board(errors)}", note)
+    axes = figure.add_subplot()
+    clean(axes)
+    styles, names = style_entries(errors.entries), _name_with_devices([p.entry for p in points])
+    _draw_points(axes, points, styles, errors.measure.scale)
+    _frame(axes, errors, points)
+    axes.set_xlabel("seconds to fit and complete (logarithmic)", fontsize=SMALL + 1, color=GREY)
+    axes.set_ylabel(f"{errors.measure.heading}, {errors.measure.direction}", fontsize=SMALL + 1, color=GREY)
+    axes.legend(handles=[Line2D([], [], **_FRONT, label="Pareto front")], frameon=False, fontsize=SMALL)
+    settle(figure)
+    labels = [
+        Label(
+            wrap(names[p.entry.key], 34, 3), p.seconds, p.value * errors.measure.scale,
+            OURS if p.entry.ours else BLACK,
+        )
+        for p in points
+    ]  # fmt: skip
+    place_labels(figure, axes, labels)
+    return figure
+
+
+def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
+    """Draw the same with one panel a data set, every entry that has both there, and the paper's points."""
+    panels: dict[str, list[Point]] = {}
+    for dataset in errors.datasets:
+        for entry in errors.entries:
+            score, time = errors.score(entry, dataset), seconds.score(entry, dataset)
+            if score is None or time is None or score.mean is None or not time.mean:
+                continue
+            point = Point(entry, time.mean, score.mean, errors.measure.loss(score.mean))
+            panels.setdefault(dataset, []).append(point)
+    if not panels:
+        return None
+    present = [e for e in errors.entries if any(p.entry == e for points in panels.values() for p in points)]
+    n_rows, n_columns = make_grid(len(panels))
+    published = {name: _find_published_points(errors, name) for name in panels}
+    shown = sum(map(bool, published.values()))
+    note = _describe_devices(present)
+    if shown:
+        note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
+    names = _name_with_devices(present)
+    lines = sum(wrap(names[e.key], 34).count("\n") + 1 for e in present) + 2
+    height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
+    figure = new_figure(
+        2.5 * n_columns + 3.2, height, f"{errors.measure.title} against seconds: {title_board(errors)}", note
+    )
+    styles = style_entries(errors.entries)
+    for place, (dataset, points) in enumerate(panels.items()):
+        axes = figure.add_subplot(n_rows, n_columns, place + 1)
+        clean(axes, dataset)
+        _draw_points(axes, points, styles, errors.measure.scale)
+        for _, when, value in published[dataset]:
+            axes.plot([when], [value * errors.measure.scale], "x", color=BLACK, markersize=6)
+        _frame(axes, errors, points, published[dataset])
+        if place < len(panels) - n_columns:
+            axes.set_xlabel("")
+        if place % n_columns == 0:
+            axes.set_ylabel(errors.measure.heading, fontsize=SMALL, color=GREY)
+    handles = [
+        Line2D([], [], **{**styles[e.key], "linestyle": "none"}, label=wrap(names[e.key], 34))
+        for e in present
+    ]
+    handles.append(Line2D([], [], **_FRONT, label="Pareto front"))
+    if shown:
+        handles.append(Line2D([], [], marker="x", color=BLACK, linestyle="none", label="published"))
+    add_legend(figure, handles)
+    settle(figure)
+    scale = errors.measure.scale
+    for axes, (dataset, points) in zip(figure.axes, panels.items(), strict=True):
+        labels = [Label(name, x, y * scale, size=SMALL - 1.5) for name, x, y in published[dataset]]
+        place_labels(figure, axes, labels, [(p.seconds, p.value * scale) for p in points])
+    return figure
+
+
+def _draw_points(
+    axes: Axes, points: Sequence[Point], styles: Mapping[Key, Mapping[str, Any]], scale: float
+) -> None:
+    front = [points[i] for i in find_front([(p.seconds, p.loss) for p in points])]
+    if len(front) > 1:
+        axes.step(
+            [p.seconds for p in front], [p.value * scale for p in front], where="post", **_FRONT, zorder=1
+        )
+    for point in points:
+        style = {**styles[point.entry.key], "linestyle": "none", "markersize": 7, "markeredgewidth": 1.2}
+        axes.plot([point.seconds], [point.value * scale], **style, zorder=3)
+
+
+def _frame(
+    axes: Axes,
+    errors: Leaderboard,
+    points: Sequence[Point],
+    published: Sequence[tuple[str, float, float]] = (),
+) -> None:
+    scale_seconds(axes, [p.seconds for p in points] + [when for _, when, _ in published])
+    values = [p.value * errors.measure.scale for p in points]
+    values += [value * errors.measure.scale for _, _, value in published]
+    room = 0.14 * (max(values) - min(values) or abs(max(values)) or 1.0)
+    axes.set_ylim(min(values) - room, max(values) + room)
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str, float, float]]:
+    """Give name, training seconds and error of the methods of which the paper has both."""
+    if errors.rate != PUBLISHED_RATE or errors.mechanism != "mcar":
+        return []
+    found = []
+    for name in list_published_methods("seconds"):
+        when = find_published(dataset, "mcar", "in_sample", "seconds", name)
+        error = find_published(dataset, "mcar", errors.setting, errors.measure.name, name)
+        if when and error and not error[1]:
+            found.append((name, when[0], error[0]))
+    return found
+
+
+def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
+    """Names, with devices where they are not all the same."""
+    several = len({entry.devices for entry in entries}) > 1
+    return {e.key: f"{e.name} ({_join(e.devices)})" if several else e.name for e in entries}
+
+
+def _join(devices: Sequence[str]) -> str:
+    """Devices in words that stay on one line."""
+    return ", ".join(devices).replace(" ", "\u00a0") or "?"
+
+
+def _describe_devices(entries: Sequence[Entry]) -> str:
+    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
+    if len(devices) > 1:
+        return "Seconds of different devices (in brackets) do not compare."
+    return f"Device: {next(iter(devices), 'unknown')}."

@@ -1,0 +1,272 @@
+"""Curves: EM rounds, number of draws, sampling steps, share of missing cells."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from ..published import PUBLISHED_RATE, find_published
+from .drawing import BLACK, GREY, SMALL, add_legend, clean, make_grid, new_figure, settle, style_entries, wrap
+from .entries import Entry, Key
+from .measures import Measure, order_datasets
+from .records import Record
+
+#: Horizontal number -> mask -> value.
+Points = dict[float, dict[int, float]]
+_PUBLISHED_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "linestyle": (0, (6, 3))}
+_TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
+_LEGEND_WIDTH = 34
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Panel -> line -> points; lines have names and styles."""
+
+    panels: Mapping[str, Mapping[str, Points]]
+    names: Mapping[str, str]
+    styles: Mapping[str, Mapping[str, Any]]
+
+    def height_of_legend(self) -> float:
+        """Inches."""
+        return 0.17 * sum(wrap(name, _LEGEND_WIDTH).count("\n") + 1 for name in self.names.values()) + 0.5
+
+
+def draw_em_curve(
+    curve: Sequence[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str
+) -> Figure | None:
+    """Draw the error after every EM round, one panel a data set; the paper's end is a line across."""
+    mine = [r for r in curve if r.setting == setting]
+    curves = _collect(mine, entries, measure, lambda r: r.em_round, keep=_drop_rounds, at_least=1)
+    if curves is None:
+        return None
+    rows = sorted({r.rows for r in mine if r.rows})
+    size = f"the first {rows[0]:,} rows" if len(rows) == 1 else "the first rows"
+    note = f"Scored on {size} of each table, with the few draws that EM takes; rounds that all masks have."
+    lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
+    title = f"{measure.heading} after each EM round, {_TITLES[setting]}, {_kinds(mine)}"
+    return _draw(curves, title, "EM round", measure, note, published=lines)
+
+
+def draw_draws(
+    records: Sequence[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str
+) -> Figure | None:
+    """Draw the error against the number N of draws, of results that differ in nothing else."""
+    curves = _collect_setting(records, entries, measure, setting, "n_draws")
+    if curves is None:
+        return None
+    title = f"{measure.heading} against the number of draws N, {_TITLES[setting]}, {_kinds(records)}"
+    return _draw(curves, title, "draws N that an imputed value averages", measure, logarithmic=True)
+
+
+def draw_steps(
+    records: Sequence[Record],
+    entries: Mapping[Key, Entry],
+    measure: Measure,
+    seconds: Measure,
+    setting: str,
+) -> Figure | None:
+    """Draw the error, and below it the seconds, against the number M of sampling steps."""
+    errors = _collect_setting(records, entries, measure, setting, "sampling_steps")
+    if errors is None:
+        return None
+    title = f"{measure.heading} and seconds against sampling steps M, {_TITLES[setting]}, {_kinds(records)}"
+    times = _collect_setting(records, entries, seconds, setting, "sampling_steps")
+    below = None if times is None else (times, seconds)
+    return _draw(errors, title, "sampling steps M", measure, logarithmic=True, below=below)
+
+
+def draw_rates(
+    records: Sequence[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str, mechanism: str
+) -> Figure | None:
+    """Draw the error against the share of missing cells."""
+    mine = [r for r in records if r.setting == setting and r.mechanism == mechanism]
+    curves = _collect(mine, entries, measure, lambda r: 100 * r.rate)
+    if curves is None:
+        return None
+    title = f"{measure.heading} against the share of missing cells, {_TITLES[setting]}, {mechanism.upper()}"
+    lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
+    note = "Diamond: published, DiffPuter at 30 %." if any(lines.values()) else ""
+    return _draw(curves, title, "missing cells (%)", measure, note, published=lines, at=100 * PUBLISHED_RATE)
+
+
+def _collect(
+    records: Iterable[Record],
+    entries: Mapping[Key, Entry],
+    measure: Measure,
+    where: Callable[[Record], float | None],
+    keep: Callable[[Points], Points] | None = None,
+    at_least: int = 2,
+) -> Curves | None:
+    """Lines of entries; one that has too few points on a data set is left out there."""
+    panels: dict[str, dict[str, Points]] = {}
+    for record in records:
+        x = where(record)
+        if x is not None and measure.name in record.values:
+            line = panels.setdefault(record.dataset, {}).setdefault(entries[record.entry].name, {})
+            line.setdefault(x, {})[record.mask_seed] = record.values[measure.name] * measure.scale
+    kept = _keep_lines(panels, keep or _drop_masks, at_least)
+    if not kept:
+        return None
+    styles = style_entries(list(entries.values()))
+    keys = {entry.name: key for key, entry in entries.items()}
+    names = list(dict.fromkeys(name for lines in kept.values() for name in lines))
+    return Curves(kept, {name: name for name in names}, {name: styles[keys[name]] for name in names})
+
+
+def _collect_setting(
+    records: Iterable[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str, name: str
+) -> Curves | None:
+    """Lines of results whose settings differ in one only."""
+    panels: dict[str, dict[str, Points]] = {}
+    first: dict[str, Entry] = {}
+    for record in records:
+        x = record.settings.get(name)
+        if record.setting != setting or measure.name not in record.values:
+            continue
+        if isinstance(x, bool) or not isinstance(x, int | float):
+            continue
+        others = {k: v for k, v in record.settings.items() if k != name}
+        line = json.dumps([record.method, others], sort_keys=True, default=str)
+        first.setdefault(line, entries[record.entry])
+        points = panels.setdefault(record.dataset, {}).setdefault(line, {})
+        points.setdefault(float(x), {})[record.mask_seed] = record.values[measure.name] * measure.scale
+    kept = _keep_lines(panels, _drop_masks, 2)
+    if not kept:
+        return None
+    used = list(dict.fromkeys(line for lines in kept.values() for line in lines))
+    styles = style_entries([first[line] for line in used])
+    methods = [first[line].key[0] for line in used]
+    names = {
+        line: first[line].key[0] if methods.count(first[line].key[0]) == 1 else f"as {first[line].name}"
+        for line in used
+    }
+    return Curves(kept, names, {line: styles[first[line].key] for line in used})
+
+
+def _drop_masks(points: Points) -> Points:
+    """Keep the masks that all points have: what differs between points is then not the mask."""
+    common = set.intersection(*(set(masks) for masks in points.values()))
+    return {x: {mask: masks[mask] for mask in sorted(common)} for x, masks in points.items() if common}
+
+
+def _drop_rounds(points: Points) -> Points:
+    """Keep the points that all masks have: EM stops earlier on some masks than on others."""
+    every = set.union(*(set(masks) for masks in points.values()))
+    return {x: masks for x, masks in points.items() if set(masks) == every}
+
+
+def _keep_lines(
+    panels: Mapping[str, Mapping[str, Points]], keep: Callable[[Points], Points], at_least: int
+) -> dict[str, dict[str, Points]]:
+    kept: dict[str, dict[str, Points]] = {}
+    for dataset in order_datasets(set(panels)):
+        lines = {line: keep(points) for line, points in panels[dataset].items()}
+        if lines := {line: points for line, points in lines.items() if len(points) >= at_least}:
+            kept[dataset] = lines
+    return kept
+
+
+def _draw(
+    curves: Curves,
+    title: str,
+    across: str,
+    measure: Measure,
+    note: str = "",
+    *,
+    logarithmic: bool = False,
+    published: Mapping[str, float | None] | None = None,
+    at: float | None = None,
+    below: tuple[Curves, Measure] | None = None,
+) -> Figure:
+    names = list(curves.panels)
+    n_rows, n_columns = make_grid(len(names), 4 if below else 3)
+    if below and len(names) == 4:
+        n_rows, n_columns = 1, 4
+    times = 2 if below else 1
+    several = any(len(v) > 1 for lines in curves.panels.values() for p in lines.values() for v in p.values())
+    if several:
+        note = f"{note} Whiskers: standard deviation over masks.".strip()
+    height = max(2.2 * n_rows * times + 0.9, curves.height_of_legend() + 1.0)
+    figure = new_figure(2.45 * n_columns + 3.1, height, title, note)
+    for place, dataset in enumerate(names):
+        row, column = divmod(place, n_columns)
+        axes = figure.add_subplot(n_rows * times, n_columns, row * times * n_columns + column + 1)
+        clean(axes, dataset)
+        _draw_lines(axes, curves, dataset, logarithmic)
+        number = (published or {}).get(dataset)
+        if number is not None and at is None:
+            axes.axhline(number, **_PUBLISHED_LINE, zorder=1)
+        elif number is not None and at is not None:
+            axes.plot([at], [number], "D", color=BLACK, markersize=5.5, zorder=4)
+        lowest = axes
+        if column == 0:
+            axes.set_ylabel(measure.heading, fontsize=SMALL, color=GREY)
+        if below and dataset in below[0].panels:
+            lowest = figure.add_subplot(n_rows * 2, n_columns, (row * 2 + 1) * n_columns + column + 1)
+            clean(lowest)
+            _draw_lines(lowest, below[0], dataset, logarithmic, curves.styles)
+            lowest.set_ylim(bottom=0)
+            if column == 0:
+                lowest.set_ylabel(below[1].heading, fontsize=SMALL, color=GREY)
+        if place >= len(names) - n_columns:
+            lowest.set_xlabel(across, fontsize=SMALL, color=GREY)
+    handles = [
+        Line2D([], [], **curves.styles[line], markersize=5, label=wrap(name, _LEGEND_WIDTH))
+        for line, name in curves.names.items()
+    ]
+    if any(number is not None for number in (published or {}).values()):
+        style: dict[str, Any] = _PUBLISHED_LINE
+        if at is not None:
+            style = {"marker": "D", "color": BLACK, "linestyle": "none", "markersize": 5.5}
+        handles.append(Line2D([], [], **style, label="DiffPuter, published"))
+    add_legend(figure, handles)
+    return settle(figure)
+
+
+def _draw_lines(
+    axes: Axes,
+    curves: Curves,
+    dataset: str,
+    logarithmic: bool,
+    styles: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    every: set[float] = set()
+    for line, points in curves.panels[dataset].items():
+        places = sorted(points)
+        every |= set(places)
+        means = [statistics.fmean(points[x].values()) for x in places]
+        spreads = [statistics.stdev(points[x].values()) if len(points[x]) > 1 else 0.0 for x in places]
+        style = {**(styles or curves.styles)[line], "markersize": 5, "linewidth": 1.4}
+        axes.errorbar(
+            places, means, yerr=spreads if any(spreads) else None, elinewidth=0.8, capsize=2, **style
+        )
+    if logarithmic and min(every) > 0:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(sorted(every))
+    elif len(every) <= 8:
+        axes.set_xticks(sorted(every))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _published(records: Iterable[Record], dataset: str, measure: Measure, setting: str) -> float | None:
+    """The paper's number of DiffPuter, unless the rows are of another kind of task or it is doubtful."""
+    kinds = {r.mechanism for r in records if r.rate == PUBLISHED_RATE}
+    if len(kinds) != 1:
+        return None
+    found = find_published(dataset, kinds.pop(), setting, measure.name)
+    return None if found is None or found[1] else found[0] * measure.scale
+
+
+def _kinds(records: Iterable[Record]) -> str:
+    kinds = sorted({(r.mechanism, r.rate) for r in records})
+    return ", ".join(f"{mechanism.upper()} {100 * rate:g} %" for mechanism, rate in kinds)

@@ -1,0 +1,223 @@
+"""``diffputer bench table``: results beside the paper's, in the terminal, as Markdown, LaTeX or HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InputError, SettingError
+
+if TYPE_CHECKING:
+    from .report.layout import Report
+    from .report.records import Results
+
+#: Where a suite's results are, seen from the folder in which the command runs.
+RESULTS_FOLDER = Path("benchmarks") / "results"
+FORMATS = ("terminal", "markdown", "latex", "html")
+_SUFFIXES = {".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
+
+
+def table(
+    suite: Annotated[
+        list[str],
+        typer.Argument(
+            help=f"Name of a suite (its results are in {RESULTS_FOLDER.as_posix()}/SUITE), a folder or a CSV "
+            "file. Several are set beside each other.",
+            show_default=False,
+        ),
+    ],
+    setting: Annotated[
+        str, typer.Option(metavar="in_sample|out_of_sample|both", help="Which table was completed.")
+    ] = "both",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="mae, rmse, accuracy, mae_median, rmse_median, crps, coverage, energy, seconds, "
+            "fit_seconds, transform_seconds, draw_seconds, peak_memory_gb. Repeatable.",
+            show_default="mae, rmse, accuracy",
+        ),
+    ] = None,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(metavar="mcar|mar|mnar", help="Repeatable.", show_default="all that there are"),
+    ] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="R",
+            help="Shares of missing cells that get leaderboards, such as 0.3. Repeatable.",
+            show_default="the one that most rows have",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only these methods. Repeatable.", show_default="all"),
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Also list the paper's methods that are not among the rows.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(FORMATS), help="Of the report.", show_default="by the suffix of --output"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it here, not to standard output."),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write every figure that the rows allow here, as PNG and SVG."),
+    ] = None,
+) -> None:
+    """Show results beside the paper's numbers: means over masks, ratios, ranks and tests."""
+    from .report.document import make_report
+    from .report.measures import PAPERS_MEASURES, find_measure
+    from .report.records import SETTINGS
+
+    try:
+        kind = _choose_format(format, output)
+        if setting not in (*SETTINGS, "both"):
+            raise SettingError(
+                f"--setting must be {', '.join(SETTINGS)} or both, however: {setting!r} is not."
+            )
+        measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
+        results = _select(read_results(suite), mechanism, method)
+        there = sorted({record.rate for record in results.final})
+        if absent := sorted(set(rate or ()) - set(there)):
+            raise InputError(f"--rate must name what the rows have, however: {absent} is not among {there}.")
+    except (InputError, SettingError) as error:
+        raise typer.BadParameter(str(error)) from error
+    report = make_report(
+        results,
+        title="Results: " + ", ".join(suite),
+        measures=measures,
+        settings=SETTINGS if setting == "both" else (setting,),
+        rates=rate or None,
+        published=published,
+        pictures=figures is not None or kind == "html",
+    )
+    paths: dict[str, str] = {}
+    if figures is not None:
+        from .report.gallery import save_pictures
+
+        saved = save_pictures(report.pictures, figures)
+        start = output.parent if output is not None else Path()
+        paths = {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
+    if kind == "terminal":
+        _print(report, output)
+        return
+    if kind == "markdown":
+        from .report.markdown import write_markdown
+
+        text = write_markdown(report, paths)
+    elif kind == "latex":
+        from .report.latex import write_latex
+
+        text = write_latex(report, paths)
+    else:
+        from .report.html import write_html
+
+        text = write_html(report)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
+
+
+def find_files(suite: str) -> list[Path]:
+    """Give the CSV files of a suite by its name, of a folder, or a file itself; several files in order.
+
+    Parameters
+    ----------
+    suite : str
+        Name or path.
+
+    Returns
+    -------
+    list of Path
+        At least one.
+    """
+    for place in (Path(suite), RESULTS_FOLDER / suite):
+        if place.is_file():
+            return [place]
+        if place.is_dir():
+            found = sorted(place.rglob("*.csv"))
+            if found:
+                return found
+            raise InputError(f"A suite must have results, however: {place} has no CSV files. Run it first.")
+    known = sorted(path.name for path in RESULTS_FOLDER.glob("*") if path.is_dir())
+    raise InputError(
+        f"A suite must be a folder in {RESULTS_FOLDER.as_posix()}, another folder or a CSV file, however: "
+        f"{suite!r} is none. "
+        + (f"There are: {', '.join(known)}." if known else "There are no results here.")
+    )
+
+
+def read_results(suites: Sequence[str]) -> Results:
+    """Read the results of suites, folders or files, and keep what can be compared."""
+    from .report.records import admit_rows
+    from .results import read_rows
+
+    paths = list(dict.fromkeys(path for suite in suites for path in find_files(suite)))
+    rows = []
+    for path in paths:
+        try:
+            rows += read_rows(path)
+        except UnicodeDecodeError as error:
+            raise InputError(f"Results must be CSV in UTF-8, however: {path} is not.") from error
+    results = admit_rows(rows)
+    if not results.final and not results.curve:
+        reasons = "; ".join(refusal.reason for refusal in results.refused)
+        raise InputError(
+            f"There must be a row of results, however: {', '.join(map(str, paths))} "
+            + (f"have none that can be read ({reasons})." if reasons else "have none.")
+        )
+    return results
+
+
+def _select(results: Results, mechanisms: Sequence[str] | None, methods: Sequence[str] | None) -> Results:
+    final, curve = results.final, results.curve
+    for name, wanted in (("mechanism", mechanisms), ("method", methods)):
+        if not wanted:
+            continue
+        there = sorted({getattr(record, name) for record in (*final, *curve)})
+        if absent := sorted({word.lower() for word in wanted} - set(there)):
+            raise InputError(
+                f"--{name} must name what the rows have, however: {', '.join(absent)} is not among "
+                f"{', '.join(there)}."
+            )
+        keep = {word.lower() for word in wanted}
+        final = tuple(r for r in final if getattr(r, name) in keep)
+        curve = tuple(r for r in curve if getattr(r, name) in keep)
+    return dataclasses.replace(results, final=final, curve=curve)
+
+
+def _choose_format(format: str | None, output: Path | None) -> str:
+    if format is None:
+        return "terminal" if output is None else _SUFFIXES.get(output.suffix.lower(), "terminal")
+    if format not in FORMATS:
+        raise SettingError(f"--format must be one of {', '.join(FORMATS)}, however: {format!r} is not.")
+    return format
+
+
+def _print(report: Report, output: Path | None) -> None:
+    from rich.console import Console
+
+    from .report.terminal import print_report
+
+    if output is None:
+        print_report(report, Console())
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("w", encoding="utf-8") as file:
+        print_report(report, Console(file=file, width=120))

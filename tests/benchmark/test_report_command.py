@@ -1,0 +1,118 @@
+"""The command: names, folders and files; formats by option or suffix; mistakes are explained."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from diffputer.benchmark.table_command import find_files, table
+
+from .report_rows import Row, make_grid, make_row
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(table)
+RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results"
+
+
+def write(path: Path, rows: list[Row]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch) -> Path:
+    """A suite called "small" in the folder where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    folder = tmp_path / "benchmarks" / "results" / "small"
+    rows = make_grid({"mean": [0.7, 0.8], "knn": [0.5, 0.6]}, ["california", "adult"])
+    write(folder / "mean.csv", rows[:2])
+    write(folder / "knn.csv", rows[2:])
+    write(tmp_path / "more.csv", [make_row("mice", mechanism="mar")])
+    return tmp_path
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_suites_are_found_by_name_folder_or_file(suite):
+    for argument in ("small", "benchmarks/results/small", str(suite / "benchmarks" / "results")):
+        assert "knn" in run(argument, "--metric", "mae")
+    both = run("small", "more.csv", "--metric", "mae")
+    assert "MCAR 30 %" in both
+    assert "MAR 30 %" in both
+
+
+def test_what_is_shown_can_be_chosen(suite):
+    text = run("small", "more.csv", "--mechanism", "mar", "--metric", "mae", "--metric", "seconds")
+    assert "mice" in text
+    assert "knn" not in text
+    assert "Fit and complete" in text
+    assert "RMSE" not in text
+    assert "no leaderboard" not in text
+    assert "in sample," not in run("small", "--setting", "out_of_sample")
+    assert "knn" not in run("small", "--method", "mean")
+
+
+def test_formats_follow_the_option_or_the_suffix(suite):
+    assert "| entry |" in run("small", "--format", "markdown")
+    assert r"\toprule" in run("small", "--format", "latex")
+    for name, words in (
+        ("a/t.md", "| entry |"),
+        ("t.tex", r"\toprule"),
+        ("t.html", "<!doctype"),
+        ("t.txt", "entry"),
+    ):
+        assert run("small", "-o", name, "--metric", "mae") == ""
+        assert words in (suite / name).read_text(encoding="utf-8")
+
+
+def test_figures_are_written_and_linked(suite):
+    run("small", "-o", "out/page.md", "--figures", "out/figures", "--metric", "mae")
+    assert (suite / "out" / "figures" / "bars-mae-out_of_sample-mcar-0.3.svg").exists()
+    assert "](figures/bars-mae-out_of_sample-mcar-0.3.png)" in (suite / "out" / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nothing"], "There are: small"),
+        (["small", "--metric", "mse"], "mae, rmse"),
+        (["small", "--format", "pdf"], "terminal, markdown, latex, html"),
+        (["small", "--setting", "sample"], "in_sample, out_of_sample or both"),
+        (["small", "--mechanism", "mar"], "mar is not among mcar"),
+        (["small", "--method", "em"], "em is not among knn, mean"),
+        (["small", "--rate", "0.5"], "is not among"),
+        (["empty"], "has no CSV files"),
+        (["empty.csv"], "have none"),
+    ],
+)
+def test_mistakes_are_explained(suite, arguments, words):
+    (suite / "empty").mkdir()
+    write(suite / "empty.csv", [make_row()])
+    (suite / "empty.csv").write_text("dataset,method\n")
+    result = CliRunner().invoke(app, arguments, env={"TERM": "dumb"})
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.replace("│", " ").split())
+
+
+def test_files_of_a_folder_come_in_order(suite):
+    assert [path.name for path in find_files("small")] == ["knn.csv", "mean.csv"]
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="only a checkout has the rows of record")
+def test_the_rows_of_record_can_be_reported(suite):
+    text = run(str(RESULTS), "--format", "markdown", "--setting", "out_of_sample")
+    assert "32.70 ± 0.16<br>33.47, 0.977" in text  # the README's California
+    assert "Refused" not in text

@@ -1,0 +1,119 @@
+"""Figures are drawn of any rows whatever, and leave out only what the rows do not have."""
+
+from __future__ import annotations
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.figure import Figure
+
+from diffputer.benchmark.report.document import make_report
+from diffputer.benchmark.report.drawing import save_svg, style_entries, wrap
+from diffputer.benchmark.report.entries import Entry
+from diffputer.benchmark.report.gallery import save_pictures
+from diffputer.benchmark.report.pareto import find_front
+from diffputer.benchmark.report.records import admit_rows
+
+from .report_rows import Row, fail, make_grid, make_row
+
+THREE = ["california", "letter", "adult"]
+
+
+def draw(rows: list[Row], measures=("mae",)) -> dict[str, Figure]:
+    report = make_report(admit_rows(rows), measures=measures, pictures=True)
+    for picture in report.pictures:
+        save_svg(picture.figure, buffer := io.BytesIO())
+        ElementTree.fromstring(buffer.getvalue())
+    return {picture.name: picture.figure for picture in report.pictures}
+
+
+BOARD = "mae-out_of_sample-mcar-0.3"
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([make_row()], {"bars", "seconds", "seconds-by-dataset"}),
+        (make_grid({"knn": [0.3, 0.4, 0.5]}, THREE), {"bars", "seconds", "seconds-by-dataset"}),
+        (make_grid({"knn": [0.3], "mice": [0.4]}, ["toy"]), {"bars", "seconds", "seconds-by-dataset"}),
+        ([fail(make_row()), fail(make_row("mice"))], {"bars"}),
+        (make_grid({"knn": [0.3, 0.4], "mice": [0.4, 0.5]}, THREE[:2], fit_seconds=""), {"bars", "ranks"}),
+        (make_grid({"knn": [0.0], "mice": [0.0]}, ["toy"], fit_seconds="0", transform_seconds="0"), {"bars"}),
+        (make_grid({"a$b": [0.3, 0.4], "x_{": [0.3, 0.4]}, ["$", "<&>"], masks=2), None),
+    ],
+)
+def test_figures_are_drawn_of_any_rows(rows, expected):
+    names = draw(rows)
+    if expected is not None:
+        assert set(names) == {f"{name}-{BOARD}" for name in expected}
+
+
+def test_seconds_and_coverage_are_drawn():
+    rows = [
+        make_row(method, fit_seconds=seconds, coverage="0.8", rows_drawn="9")
+        for method, seconds in (("mean", "0.01"), ("mice", "5"), ("knn", "9000"))
+    ]
+    figures = draw(rows, ("seconds", "coverage"))
+    assert figures["bars-seconds-out_of_sample-mcar-0.3"].axes[0].get_xscale() == "log"
+    assert "bars-coverage-out_of_sample-mcar-0.3" in figures
+
+
+def test_curves_need_points_that_differ_in_one_thing_only():
+    rows = [make_row("diffputer-paper", settings={"n_draws": n, "lr": 1}, mae=str(1 / n)) for n in (1, 5)]
+    rows += [make_row("diffputer-paper", settings={"n_draws": 9, "lr": 2})]
+    figure = draw(rows)[f"draws-{BOARD}"]
+    (line,) = figure.axes[0].get_lines()
+    assert line.get_xdata().tolist() == [1.0, 5.0]
+
+
+def test_points_of_a_curve_are_of_the_same_masks():
+    rows = [
+        make_row("diffputer-paper", mask=mask, settings={"sampling_steps": steps}, mae=str(0.1 * (mask + 1)))
+        for steps, masks in ((5, (0, 1)), (50, (0,)))
+        for mask in masks
+    ]
+    figure = draw(rows)[f"steps-{BOARD}"]
+    assert figure.axes[0].get_lines()[0].get_ydata().tolist() == pytest.approx([10.0, 10.0])
+    assert figure.axes[1].get_ylabel() == "Fit and complete (s)"
+
+
+def test_em_rounds_and_shares_of_missing_cells():
+    rows = [make_row("diffputer-paper", em_round=str(k), rows="20", mae=str(0.5 / k)) for k in (1, 2, 3)]
+    rows += [make_row("diffputer-paper", rate=rate) for rate in ("0.1", "0.3", "0.5")]
+    figures = draw(rows)
+    rounds = figures[f"em-rounds-{BOARD}"]
+    assert rounds.axes[0].get_lines()[0].get_ydata().tolist() == pytest.approx([50.0, 25.0, 50 / 3])
+    assert [text.get_text() for text in rounds.legends[0].get_texts()][-1] == "DiffPuter, published"
+    assert "rates-mae-out_of_sample-mcar" in figures
+
+
+def test_the_front_has_what_nothing_beats():
+    assert find_front([(1.0, 9.0), (1.0, 8.0), (2.0, 8.0), (3.0, 1.0)]) == [1, 3]
+    assert find_front([]) == []
+
+
+def test_styles_differ_in_black_and_white():
+    styles = style_entries([Entry(("method", str(i)), str(i)) for i in range(30)]).values()
+    seen = {
+        (s["marker"], "colour" if s["markerfacecolor"] == s["color"] else s["markerfacecolor"])
+        for s in styles
+    }
+    assert len(seen) == 30
+
+
+def test_figures_are_saved_twice_and_the_same_each_time(tmp_path):
+    rows = make_grid({"knn": [0.3, 0.4], "mice": [0.4, 0.5]}, THREE[:2])
+    contents = []
+    for folder in ("a", "b"):
+        pictures = make_report(admit_rows(rows), measures=("mae",), pictures=True).pictures
+        save_pictures(pictures, tmp_path / folder)
+        contents.append({path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()})
+    assert contents[0] == contents[1]
+    assert f"ranks-{BOARD}.png" in contents[0]
+    assert f"ranks-{BOARD}.svg" in contents[0]
+
+
+def test_long_names_are_broken_and_cut():
+    assert wrap("a " * 60, 10, 2).count("\n") == 1
+    assert wrap("") == ""

@@ -1,0 +1,222 @@
+"""A report says everything that happened, in every format, and what it quotes stays text."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+
+import pytest
+from rich.console import Console
+
+from diffputer.benchmark.report.document import make_report
+from diffputer.benchmark.report.html import write_html
+from diffputer.benchmark.report.latex import write_latex
+from diffputer.benchmark.report.layout import Report
+from diffputer.benchmark.report.markdown import write_markdown
+from diffputer.benchmark.report.readme import summarise
+from diffputer.benchmark.report.records import admit_rows
+from diffputer.benchmark.report.terminal import print_report
+
+from .report_rows import Row, fail, make_grid, make_row
+
+NASTY = "<script>alert(1)</script> 50 % & a_b $x$ {y} #1 | `c` *d* [e]"
+
+
+def print_text(report: Report, width: int = 120) -> str:
+    buffer = io.StringIO()
+    print_report(report, Console(file=buffer, width=width))
+    return buffer.getvalue()
+
+
+WRITERS = {"terminal": print_text, "markdown": write_markdown, "latex": write_latex, "html": write_html}
+
+
+def report(rows: list[Row], **more) -> Report:
+    return make_report(admit_rows(rows), **more)
+
+
+def words_of(text: str) -> str:
+    return re.sub(r"[\s│┃]+", " ", text)
+
+
+@pytest.fixture
+def rows() -> list[Row]:
+    datasets = ["california", "letter", "adult"]
+    made = make_grid({"diffputer-paper": [0.3, 0.3, 0.47], "mice": [0.5, 0.5, 0.6]}, datasets, masks=2)
+    made.append(fail(make_row("missforest", "letter"), "OutOfTime: 60 s were not enough"))
+    made.append(make_row("missforest", "adult"))
+    cannot = "InSampleOnlyError: completes only the table that it is fitted on"
+    made.append(fail(make_row("hyperimpute", "letter"), cannot))
+    made.append(make_row("mice", "letter", 1, mae="0.49"))
+    made.append(make_row("knn", "letter", data_fingerprint="stale"))
+    return made
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_every_format_tells_what_happened(kind, rows):
+    text = words_of(WRITERS[kind](report(rows)))
+    for words in (
+        "OutOfTime: 60 s were not enough",  # the reason of a failure
+        "failed",
+        "the last one counted",  # a repeated row
+        "stale",  # a refused row
+        "33.47",  # published
+        "0.898",  # its ratio
+        "Friedman over 3 data sets",
+        "Wilcoxon",
+        "Left out for want of results: missforest; hyperimpute",
+    ):
+        assert words in text, words
+    assert "Differs from the paper by more than 10" in text
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_in_sample_only_methods_have_a_dash(kind, rows):
+    lines = [line for line in WRITERS[kind](report(rows)).splitlines() if "hyperimpute" in line]
+    assert any(re.search(r"(–|--)", line) for line in lines)
+
+
+def test_doubtful_numbers_are_marked(rows):
+    text = write_markdown(report(rows, lookup=lambda *_: (0.1, True)))
+    assert "10.00?, 3.005" in text
+    assert "mean ratio" not in text
+    assert "0 of 0 measurements" in text
+
+
+def test_best_and_second_are_set_apart(rows):
+    made = report(rows)
+    assert "**30.05** ± 0.07" in write_markdown(made)
+    assert "<u>49.50</u>" in write_markdown(made)
+    assert r"\textbf{30.05} $\pm$ 0.07" in write_latex(made)
+    assert r"\underline{49.50}" in write_latex(made)
+    assert "<b>30.05</b>" in write_html(made)
+    assert "30.05** ±0.07" in print_text(made)
+
+
+def test_wide_tables_are_split_in_the_terminal(rows):
+    made = report(make_grid({"mean": [0.5] * 9, "knn": [0.4] * 9}, [f"data set {i}" for i in range(9)]))
+    lines = print_text(made, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(any(f"data set {i}" in line for line in lines) for i in range(9))
+
+
+def test_latex_is_balanced_and_escaped():
+    text = write_latex(report([make_row(label=NASTY), fail(make_row("mice"), NASTY), make_row("a_b")]))
+    assert r"50 \% \& a\_b \$x\$ \{y\} \#1" in text
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") > 0
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") > 0
+    bare = re.sub(r"\\[{}%&_#$]", "", "\n".join(t for t in text.splitlines() if not t.startswith("%")))
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    for line in bare.splitlines():
+        if line.endswith(r"\\"):
+            assert "_" not in line
+            assert "%" not in line
+
+
+def test_rows_of_latex_tables_have_as_many_cells_as_columns(rows):
+    text = write_latex(report(rows)).replace(r"\&", "")
+    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", text, re.DOTALL):
+        for line in body.splitlines():
+            if line.endswith(r"\\"):
+                assert line.count("&") == len(columns) - 1
+
+
+class Tags(HTMLParser):
+    """Collects tags and complains of those that do not match."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_html_is_whole_needs_no_network_and_is_escaped():
+    rows = [make_row(label=NASTY), fail(make_row("mice"), NASTY), make_row("<b>bold</b>", "<i>")]
+    text = write_html(report(rows, title=NASTY, pictures=True))
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    names = [tag for tag, _ in tags.seen]
+    assert names.count("script") == 1
+    assert "i" not in names
+    sources = [attributes["src"] for tag, attributes in tags.seen if tag == "img"]
+    assert sources
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
+    assert not any("href" in attributes for _, attributes in tags.seen)
+    assert "http" not in re.sub(r"base64,[\w+/=]+", "", text)
+
+
+def test_markdown_tables_have_as_many_cells_as_columns():
+    rows = [make_row(label=NASTY), fail(make_row("mice"), NASTY), make_row("a|b")]
+    text = write_markdown(report(rows))
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) > 2
+    for lines in tables:
+        assert len({line.replace(r"\|", "").count("|") for line in lines.splitlines()}) == 1
+    assert "<script>" not in write_markdown(report(rows))
+
+
+def test_reports_of_little_do_not_fail():
+    for rows in ([make_row()], [fail(make_row())], [make_row(em_round="1")], [make_row(mae="", rmse="")]):
+        for write in WRITERS.values():
+            assert "Entries" in write(report(rows))
+
+
+def test_seconds_of_a_busy_machine_and_of_other_devices_are_marked():
+    rows = [make_row("mean", alone="False"), make_row("knn", device="GPU")]
+    text = write_markdown(report(rows, measures=["seconds"]))
+    assert "the machine did other work at the same time" in text
+    assert "Seconds of different devices do not compare" in text
+
+
+def test_other_rates_are_counted():
+    rows = [make_row(), make_row(mask=1), make_row(rate="0.7")]
+    assert "70 % (1)" in write_markdown(report(rows))
+    both = write_markdown(report(rows, rates=(0.3, 0.7)))
+    assert "MCAR 70 %" in both
+
+
+def test_a_failure_after_the_scores_is_a_footnote():
+    text = write_markdown(report([make_row(error="RuntimeError: no draws"), make_row("mice")]))
+    assert "failed afterwards: RuntimeError: no draws" in text
+    assert "**50.00**<sup>1</sup>" in text
+
+
+def test_the_readme_gets_averages_and_a_figure(rows):
+    table, figure = summarise(admit_rows(rows), measures=("mae", "seconds"))
+    assert "| diffputer-paper | **35.72** | 3.00 | 1.00 | 0.945 (3) |" in table
+    assert "averages over 3 data sets, 6 tasks that all have" in table
+    assert "Left out for want of results: missforest; hyperimpute." in table
+    assert "1 result failed." in table
+    assert figure is not None
+    assert summarise(admit_rows(rows), mechanism="mar") == ("Out of sample, MAR 30 %: no results.\n", None)
+
+
+def test_the_papers_other_methods_can_be_listed(rows):
+    text = write_markdown(report(rows, published=True))
+    assert "| remasker | 33.97 | 34.03 |" in text
+    assert "\n| diffputer |" not in text
+    assert "Published only" not in write_markdown(report(rows))
+
+
+def test_methods_that_a_board_has_nothing_of_are_not_in_it():
+    cannot = "InSampleOnlyError: completes only the table that it is fitted on"
+    rows = [make_row("mean", "adult", accuracy="0.5"), fail(make_row("hyperimpute", "letter"), cannot)]
+    text = write_markdown(report(rows, measures=["accuracy"]))
+    assert text.count("hyperimpute") == text.split("## Leaderboards")[0].count("hyperimpute")
+
+
+def test_the_terminal_and_latex_show_odd_text_as_it_is():
+    rows = [make_row(label="[bold]x[/bold] [/]"), make_row("mice", label="\N{SNOWMAN}")]
+    assert "[bold]x[/bold] [/]" in print_text(report(rows), width=200)
+    assert "(U+2603)" in write_latex(report(rows))
