@@ -23,13 +23,17 @@ Codes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Places = NDArray[np.int64]
+#: (feature, threshold, whether unknown cells are above) of every level.
+Questions = list[tuple[int, int, int]]
 
 #: Bits of a double that hold whole numbers.
 _EXACT_BITS = 52
 #: Gradients of so many directions choose the questions, however many levels a category has.
 DIRECTIONS = 3
 #: Trees without a gain on held-out cells after which growing ends.
-PATIENCE = 15
+PATIENCE = 20
+#: Thresholds of every feature that are tried first; of the best feature all are tried then.
+COARSE = 16
 #: Leaves are whole multiples of this: double precision then adds them up exactly, in any order.
 LEAF_UNIT = 2.0**-24
 
@@ -41,10 +45,9 @@ class Growing:
     n_trees: int
     depth: int
     learning_rate: float
-    subsample: float = 0.6
-    most_rows: int = 20_000
+    most_rows: int = 50_000
     """Of a tree."""
-    shrinkage: float = 5.0
+    shrinkage: float = 3.0
     """As many rows of gradient zero are added to each leaf."""
 
 
@@ -61,7 +64,7 @@ class Forest:
 class Loss(Protocol):
     """What a forest makes small; it knows the truth of all rows and keeps what is predicted so far."""
 
-    def directions(self, rows: Places, rng: np.random.Generator) -> Doubles:
+    def directions(self, rows: slice, rng: np.random.Generator) -> Doubles:
         """Give gradients that the questions should explain. Shape: [K, m]."""
         ...
 
@@ -84,8 +87,8 @@ class SquaredError:
     def __init__(self, y: Floats, n_train: int) -> None:
         self._residual, self._n = y.astype(np.float64), n_train
 
-    def directions(self, rows: Places, rng: np.random.Generator) -> Doubles:
-        return self._residual[None, rows]
+    def directions(self, rows: slice, rng: np.random.Generator) -> Doubles:
+        return self._residual[None, rows].copy()
 
     def leaf_values(self, leaf: Codes, n_leaves: int, shrinkage: float) -> Floats:
         train = torch.from_numpy(leaf[: self._n])
@@ -113,9 +116,9 @@ class CrossEntropy:
         p = np.exp(self._scores - self._scores.max(axis=1, keepdims=True))
         self._p = p / p.sum(axis=1, keepdims=True)
 
-    def directions(self, rows: Places, rng: np.random.Generator) -> Doubles:
-        gradient = -self._p[rows]
-        gradient[np.arange(len(rows)), self._levels[rows]] += 1
+    def directions(self, rows: slice, rng: np.random.Generator) -> Doubles:
+        gradient, levels = -self._p[rows], self._levels[rows]
+        gradient[np.arange(len(levels)), levels] += 1
         L = gradient.shape[1]
         if L <= DIRECTIONS + 1:
             # They sum to zero: the last follows from the others.
@@ -158,121 +161,146 @@ def boost(
 ) -> Forest:
     """Grow trees, each on what those before it left over, until held-out rows gain nothing more.
 
-    Shape: codes [F, n]; rows after the first n_train are held out.
+    Shape: codes [F, n], of which the first n_train rows, in random order, are learnt from, others held out.
     """
     depth, n_leaves = growing.depth, 1 << growing.depth
-    features, thresholds, above, leaves = [], [], [], []
+    questions: list[Questions] = []
+    leaves: list[Floats] = []
     best, n_best = loss.held_out(), 0
-    n_rows = max(1, min(growing.most_rows, round(growing.subsample * n_train)))
-    offsets = ((int(codes.max(initial=0)) + 1) * np.arange(len(codes), dtype=np.int32))[:, None]
-    n_codes = int(codes.max(initial=0)) + 1
+    m = min(growing.most_rows, n_train)
+    search = Search(codes[:, :n_train], growing.shrinkage)
     while len(leaves) < growing.n_trees and not out_of_time():
-        rows = np.sort(rng.choice(n_train, n_rows, replace=False, shuffle=False))
-        places = codes.take(rows, axis=1) + offsets
-        f, t, u = _questions(places, n_codes, loss.directions(rows, rng), depth, growing.shrinkage)
-        leaf = answer(codes, f, t, u)
+        first = int(rng.integers(n_train - m + 1))
+        rows = slice(first, first + m)
+        asked = search.questions(rows, loss.directions(rows, rng), depth)
+        leaf = answer(codes, asked)
         values = growing.learning_rate * loss.leaf_values(leaf, n_leaves, growing.shrinkage)
         values = (np.round(values / LEAF_UNIT) * LEAF_UNIT).astype(np.float32)
         loss.add(leaf, values)
-        features.append(f)
-        thresholds.append(t)
-        above.append(u)
+        questions.append(asked)
         leaves.append(values)
         now = loss.held_out()
         if math.isnan(now) or now < best:
             best, n_best = now, len(leaves)
         elif len(leaves) - n_best >= PATIENCE:
             break
-    some = slice(0, n_best)
+    kept = np.array(questions[:n_best], dtype=np.int64).reshape(n_best, depth, 3)
     return Forest(
-        np.array(features[some], dtype=np.int64).reshape(-1, depth),
-        np.array(thresholds[some], dtype=np.uint8).reshape(-1, depth),
-        np.array(above[some], dtype=bool).reshape(-1, depth),
-        np.array(leaves[some], dtype=np.float32).reshape(n_best, n_leaves, -1),
+        features=kept[..., 0],
+        thresholds=kept[..., 1].astype(np.uint8),
+        unknown_above=kept[..., 2] > 0,
+        leaves=np.array(leaves[:n_best], dtype=np.float32).reshape(n_best, n_leaves, -1),
     )
 
 
-def answer(codes: Codes, features: Places, thresholds: Codes, unknown_above: NDArray[np.bool_]) -> Codes:
+def answer(codes: Codes, questions: Questions) -> Codes:
     """Give the leaf of every row. Shape: codes [F, n] -> [n]."""
     leaf = np.zeros(codes.shape[1], dtype=np.uint8)
-    for level, (f, t, u) in enumerate(zip(features, thresholds, unknown_above, strict=True)):
-        bit = (codes[f] > t) | (codes[f] == 0) if u else codes[f] > t
-        leaf |= bit.view(np.uint8) << np.uint8(level)
+    for level, question in enumerate(questions):
+        leaf |= _is_above(codes, question).view(np.uint8) << np.uint8(level)
     return leaf
 
 
-def _questions(
-    places: NDArray[np.int32], n_codes: int, gradients: Doubles, depth: int, shrinkage: float
-) -> tuple[Places, Codes, NDArray[np.bool_]]:
-    """Choose the questions of a tree, one after the other, each for all nodes.
+def _is_above(codes: Codes, question: tuple[int, int, int]) -> NDArray[np.bool_]:
+    feature, threshold, unknown_above = question
+    bit: NDArray[np.bool_] = codes[feature] > threshold
+    return bit | (codes[feature] == 0) if unknown_above else bit
 
-    Shape: places [F, m] in a histogram of F x n_codes, gradients [K, m].
+
+class Search:
+    """The search for questions: among few thresholds of all features, then among all of the best one.
+
+    Shape: codes [F, n].
     """
-    F, m = places.shape
-    size = F * n_codes
-    shift, unit, packed = _pack(gradients)
-    whole, parts = 2.0**shift, [unit] * len(packed)
-    node = np.zeros(m, dtype=np.int32)
-    features = np.zeros(depth, dtype=np.int64)
-    thresholds = np.zeros(depth, dtype=np.uint8)
-    above = np.zeros(depth, dtype=bool)
-    histograms: list[Doubles] = []
-    bit = np.zeros(m, dtype=bool)
-    for level in range(depth):
-        nodes = 1 << level
-        if level == 0:
-            histograms = [_histogram(places, w, 1, F, n_codes) for w in packed]
-        else:
-            # Only the rows of the smaller side are counted, the others are what is left.
-            few = bool(2 * np.count_nonzero(bit) <= m)
-            rows = np.flatnonzero(bit == few)
-            index = places.take(rows, axis=1) + node[rows] * np.int32(size)
-            for k, weights in enumerate(packed):
-                small = _histogram(index, weights[rows], nodes >> 1, F, n_codes)
-                rest = histograms[k] - small
-                histograms[k] = np.concatenate([rest, small] if few else [small, rest])
-            node += (bit * np.int32(nodes >> 1)).astype(np.int32)
-        f, t, u = _best_question(histograms, whole, parts, shrinkage)
-        features[level], thresholds[level], above[level] = f, t, u
-        code = places[f] - np.int32(f * n_codes)
-        bit = (code > t) | (code == 0) if u else code > t
-    return features, thresholds, above
+
+    def __init__(self, codes: Codes, shrinkage: float) -> None:
+        self._codes, self._shrinkage = codes, shrinkage
+        largest = codes.max(axis=1, initial=1).astype(np.int32)
+        self._n_fine = int(largest.max()) + 1
+        stride = -(-largest // COARSE)
+        coarse = -(-codes.astype(np.int32) // stride[:, None])
+        self._n_coarse = COARSE + 1
+        self._places = coarse + self._n_coarse * np.arange(len(codes), dtype=np.int32)[:, None]
+
+    def questions(self, rows: slice, gradients: Doubles, depth: int) -> Questions:
+        """Choose the questions of a tree, one after the other, each for all nodes. Shape: gradients [K, m]."""
+        codes, places = self._codes[:, rows], self._places[:, rows]
+        F, m = places.shape
+        weights = Weights.of(gradients)
+        node = np.zeros(m, dtype=np.int32)
+        bit = np.zeros(m, dtype=bool)
+        histograms: list[Doubles] = []
+        chosen: Questions = []
+        for level in range(depth):
+            shape = (max(1, 1 << level >> 1), F, self._n_coarse)
+            if level == 0:
+                histograms = [_histogram(places, w, shape) for w in weights.packed]
+            else:
+                # Only the rows of the smaller side are counted, the others are what is left.
+                few = bool(2 * np.count_nonzero(bit) <= m)
+                side = np.flatnonzero(bit == few)
+                index = places.take(side, axis=1) + node[side] * np.int32(F * self._n_coarse)
+                for k, w in enumerate(weights.packed):
+                    small = _histogram(index, w[side], shape)
+                    rest = histograms[k] - small
+                    histograms[k] = np.concatenate([rest, small] if few else [small, rest])
+                node[bit] += shape[0]
+            feature = int(weights.gains(histograms, self._shrinkage).max(axis=(0, 2)).argmax())
+            index = (codes[feature] + node * np.int32(self._n_fine))[None]
+            shape = (1 << level, 1, self._n_fine)
+            gains = weights.gains([_histogram(index, w, shape) for w in weights.packed], self._shrinkage)
+            above, threshold = divmod(int(gains.argmax()), self._n_fine)
+            chosen.append((feature, threshold, above))
+            bit = _is_above(codes, chosen[-1])
+        return chosen
 
 
-def _pack(gradients: Doubles) -> tuple[int, float, list[Doubles]]:
-    """Round gradients to multiples of a unit; add 2^shift, which counts rows, to those of the first."""
-    m = gradients.shape[1]
-    shift = _EXACT_BITS - math.ceil(math.log2(m + 1))
-    unit = max(float(np.abs(gradients).max(initial=0.0)), 1e-30) * m / 2.0 ** (shift - 2)
-    whole = np.round(gradients / unit)
-    whole[0] += 2.0**shift
-    return shift, unit, list(whole)
+@dataclass
+class Weights:
+    """Gradients as whole numbers; the first also hold 2^shift, which counts rows. Shape: K of [m]."""
+
+    packed: list[Doubles]
+    one_row: float
+
+    @classmethod
+    def of(cls, gradients: Doubles) -> Weights:
+        m = gradients.shape[1]
+        one_row = 2.0 ** (_EXACT_BITS - math.ceil(math.log2(m + 1)))
+        largest = max(float(np.abs(gradients).max(initial=0.0)), 1e-30)
+        packed = np.round(gradients * (one_row / 4 / largest / m))
+        packed[0] += one_row
+        return cls(list(packed), one_row)
+
+    def gains(self, histograms: list[Doubles], shrinkage: float) -> Doubles:
+        """Give what each question explains, unknown cells below or above, in a unit of its own.
+
+        Shape: histograms K of [nodes, F, codes] -> [2, F, codes].
+        """
+        unit = 4.0 / self.one_row
+        for k, histogram in enumerate(histograms):
+            left = histogram.cumsum(axis=2)
+            both = np.stack([left, left - histogram[:, :, :1]])
+            if k == 0:
+                n = np.floor(both * (1 / self.one_row) + 0.5)
+                both -= n * self.one_row
+                g = (both * unit).astype(np.float32)
+                n = n.astype(np.float32)
+                n_all = n[:1, :, :1, -1:]
+                low, high = 1 / (n + np.float32(shrinkage)), 1 / (n_all - n + np.float32(shrinkage))
+                total = np.zeros(n.shape, dtype=np.float32)
+            else:
+                g = (both * unit).astype(np.float32)
+            rest = g[:1, :, :1, -1:] - g
+            g *= g
+            g *= low
+            rest *= rest
+            rest *= high
+            total += g
+            total += rest
+        return total.sum(axis=1)
 
 
-def _histogram(index: NDArray[np.int32], weights: Doubles, nodes: int, F: int, n_codes: int) -> Doubles:
-    repeated = np.tile(weights, len(index))
-    counts = torch.bincount(
-        torch.from_numpy(index.reshape(-1)), torch.from_numpy(repeated), nodes * F * n_codes
-    )
-    return counts.numpy().reshape(nodes, F, n_codes)
-
-
-def _best_question(
-    histograms: list[Doubles], whole: float, units: list[float], shrinkage: float
-) -> tuple[int, int, bool]:
-    """Give feature, threshold, and whether unknown cells are above it. Shape: K of [nodes, F, codes]."""
-    total = np.zeros(0)
-    for k, (histogram, unit) in enumerate(zip(histograms, units, strict=True)):
-        left = histogram.cumsum(axis=2)  # unknown cells below
-        both = np.stack([left, left - histogram[:, :, :1]])  # ... or above
-        if k == 0:
-            n = np.floor(both / whole + 0.5)
-            g = both - n * whole
-            n_all, g_all = n[:1, :, :1, -1:], g[:1, :, :1, -1:]
-            low, high = 1 / (n + shrinkage), 1 / (n_all - n + shrinkage)
-        else:
-            g, g_all = both, both[:1, :, :1, -1:]
-        gain = ((g * g * low + np.square(g_all - g) * high).sum(axis=1)) * unit**2  # [2, F, codes]
-        total = gain if k == 0 else total + gain
-    u, f, t = np.unravel_index(int(total.argmax()), total.shape)
-    return int(f), int(t), bool(u)
+def _histogram(index: NDArray[np.int32], weights: Doubles, shape: tuple[int, int, int]) -> Doubles:
+    repeated = torch.from_numpy(np.tile(weights, len(index)))
+    sums = torch.bincount(torch.from_numpy(index.reshape(-1)), repeated, math.prod(shape))
+    return sums.numpy().reshape(shape)

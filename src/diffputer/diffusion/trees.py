@@ -58,7 +58,7 @@ class BoostedTrees(nn.Module):
     thresholds: Tensor
     used: Tensor
 
-    def __init__(self, n_levels: Sequence[int], *, n_trees: int = 150, depth: int = 6, bins: int = 64) -> None:
+    def __init__(self, n_levels: Sequence[int], *, n_trees: int = 256, depth: int = 6, bins: int = 126) -> None:
         super().__init__()
         self.n_levels, self.n_trees, self.depth = [int(n) for n in n_levels], n_trees, depth
         self.bins = min(bins, UNKNOWN_ABOVE - 1)
@@ -86,7 +86,7 @@ class BoostedTrees(nn.Module):
         held: NDArray[np.bool_] | None = None,
         seed: int,
         deadline: Deadline | None = None,
-        learning_rate: float = 0.1,
+        learning_rate: float = 0.2,
         threads: int | None = None,
         **growing_options: float,
     ) -> BoostedTrees:
@@ -156,14 +156,15 @@ class BoostedTrees(nn.Module):
         if len(rows) > MOST_ROWS:
             rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
         copied = np.sort(rng.choice(rows, round(COPIES * len(rows)), replace=False))
-        everything = np.concatenate([rows, copied, test])
         n_train = len(rows) + len(copied)
+        order = rng.permutation(n_train)
+        everything = np.concatenate([np.concatenate([rows, copied])[order], test])
         self._order_levels(j, x, known, rows, np.eye(n_levels)[levels[rows]] if n_levels else y[rows, None])
         cells = self._sources(j, codes[:, everything], torch.from_numpy(x[everything])).numpy()
         # Each copy hides its cells at a rate of its own.
         hidden = rng.random((len(codes), len(copied))) < rng.random(len(copied))
         hidden = np.concatenate([hidden, hidden[self.coded]])
-        cells[:, len(rows) : n_train][hidden] = 0
+        cells[:, np.argsort(order)[len(rows) :]] *= ~hidden
         chosen = _most_telling(cells, j, len(rows), y[rows], levels[rows] if n_levels else None)
         if not len(chosen):
             return
