@@ -64,6 +64,9 @@ class Forest:
 class Loss(Protocol):
     """What a forest makes small; it knows the truth of all rows and keeps what is predicted so far."""
 
+    n_values: int
+    """L, of a leaf."""
+
     def directions(self, rows: slice, rng: np.random.Generator) -> Doubles:
         """Give gradients that the questions should explain. Shape: [K, m]."""
         ...
@@ -85,7 +88,7 @@ class SquaredError:
     """Of a number. Rows after the first n_train are held out."""
 
     def __init__(self, y: Floats, n_train: int) -> None:
-        self._residual, self._n = y.astype(np.float64), n_train
+        self._residual, self._n, self.n_values = y.astype(np.float64), n_train, 1
 
     def directions(self, rows: slice, rng: np.random.Generator) -> Doubles:
         return self._residual[None, rows].copy()
@@ -108,7 +111,7 @@ class CrossEntropy:
     """Of the levels of a category: all of them share the questions of a tree, each has leaves of its own."""
 
     def __init__(self, levels: Places, n_train: int, start: Floats) -> None:
-        self._levels, self._n = levels, n_train
+        self._levels, self._n, self.n_values = levels, n_train, len(start)
         self._scores = np.tile(start, (len(levels), 1))
         self._predict()
 
@@ -189,7 +192,7 @@ def boost(
         features=kept[..., 0],
         thresholds=kept[..., 1].astype(np.uint8),
         unknown_above=kept[..., 2] > 0,
-        leaves=np.array(leaves[:n_best], dtype=np.float32).reshape(n_best, n_leaves, -1),
+        leaves=np.array(leaves[:n_best], dtype=np.float32).reshape(n_best, n_leaves, loss.n_values),
     )
 
 

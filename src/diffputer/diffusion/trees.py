@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from ..runtime.devices import Deadline
 from ..runtime.seeding import derive_seed
-from .tree_growing import CrossEntropy, Floats, Forest, Growing, Loss, Places, SquaredError, boost
+from .tree_growing import Codes, CrossEntropy, Floats, Forest, Growing, Loss, Places, SquaredError, boost
 
 #: The code of an unknown cell that is above all thresholds; known ones are smaller.
 UNKNOWN_ABOVE = 127
@@ -29,6 +29,10 @@ MOST_LEVELS = 256
 FEWEST_CELLS = 10
 #: Columns from which another is predicted: those that say most about it.
 MOST_FEATURES = 32
+#: Rows that choose them.
+SCREENING_ROWS = 5_000
+#: The outermost group of a number, as a share of one of those in the middle.
+FINEST_TAIL = 0.05
 #: Rows from which a column is learnt at most.
 MOST_ROWS = 100_000
 #: Rows that take part with more holes, as a share of all.
@@ -140,7 +144,7 @@ class BoostedTrees(nn.Module):
         x: Floats,
         known: NDArray[np.bool_],
         held: NDArray[np.bool_],
-        codes: NDArray[np.uint8],
+        codes: Codes,
         growing: Growing,
         rng: np.random.Generator,
         deadline: Deadline,
@@ -165,7 +169,8 @@ class BoostedTrees(nn.Module):
         hidden = rng.random((len(codes), len(copied))) < rng.random(len(copied))
         hidden = np.concatenate([hidden, hidden[self.coded]])
         cells[:, np.argsort(order)[len(rows) :]] *= ~hidden
-        chosen = _most_telling(cells, j, len(rows), y[rows], levels[rows] if n_levels else None)
+        own = [j, *(len(codes) + k for k, column in enumerate(self.coded) if column == j)]
+        chosen = _most_telling(cells[:, :n_train], own, y[everything[:n_train]], n_levels)
         if not len(chosen):
             return
         loss: Loss
@@ -224,7 +229,7 @@ class BoostedTrees(nn.Module):
         codes = torch.searchsorted(self.borders, x.t().contiguous(), out_int32=True) + 1
         return (codes * known.t()).to(torch.uint8)
 
-    def _sources(self, j: int, codes: Tensor | NDArray[np.uint8], x: Tensor) -> Tensor:
+    def _sources(self, j: int, codes: Tensor | Codes, x: Tensor) -> Tensor:
         """Give what the forest of column j asks about. Shape: codes [c, n], x [n, c] -> [n_sources, n]."""
         codes = torch.as_tensor(codes)
         if not self.coded:
@@ -293,19 +298,40 @@ class BoostedTrees(nn.Module):
 
 
 def _borders(values: Floats, bins: int) -> Floats:
-    """Give thresholds between at most so many groups of about equal size. Shape: [m] -> [< bins]."""
+    """Give thresholds between at most so many groups, of equal size but for finer ones at both ends.
+
+    Shape: [m] -> [< bins].
+    """
     distinct = np.unique(values)
-    if len(distinct) > bins:
-        distinct = np.unique(np.quantile(values, np.arange(1, bins) / bins, method="lower"))
-        return distinct.astype(np.float32)
-    return distinct[:-1].astype(np.float32)  # a value is above a threshold only if it is larger
+    if len(distinct) <= bins:
+        return distinct[:-1]
+    n_tail = bins // 5
+    n_groups = bins - 2 * n_tail
+    tail = 0.5 / n_groups * np.geomspace(1.0, FINEST_TAIL, n_tail)
+    places = np.concatenate([np.arange(1, n_groups) / n_groups, tail, 1 - tail])
+    return np.unique(np.quantile(values, places, method="lower"))
 
 
-def _most_telling(
-    cells: NDArray[np.uint8], j: int, n: int, y: Floats, levels: Places | None
-) -> Places:
-    """Give the sources that separate the target best, without the target itself and those that never vary."""
+def _most_telling(cells: Codes, left_out: list[int], y: Floats, n_levels: int) -> Places:
+    """Give the sources that vary, of many those whose groups of codes differ most in the target.
+
+    Shape: cells [S, n], y [n].
+    """
     varies = cells.max(axis=1, initial=0) > cells.min(axis=1, initial=255)
-    varies[j] = False
+    varies[left_out] = False
     chosen = np.flatnonzero(varies)
-    return chosen
+    if len(chosen) <= MOST_FEATURES:
+        return chosen
+    cells, y = cells[:, :SCREENING_ROWS], y[:SCREENING_ROWS]
+    # The numbers of levels are as good as any projection of them onto one direction if it is random.
+    direction = np.random.default_rng(0).normal(size=max(1, n_levels))
+    target = direction[y.astype(np.int64)] if n_levels else y.astype(np.float64)
+    target = (target - target.mean()) / max(float(target.std()), 1e-12)
+    explained = np.zeros(len(chosen))
+    for i, source in enumerate(chosen):
+        group = torch.from_numpy(-(-cells[source].astype(np.int32) // 8))
+        sums = torch.bincount(group, torch.from_numpy(target)).numpy()
+        counts = torch.bincount(group).numpy()
+        # Noise alone explains one unit a group.
+        explained[i] = (sums**2 / np.maximum(counts, 1)).sum() - np.count_nonzero(counts)
+    return np.sort(chosen[np.argsort(-explained, kind="stable")[:MOST_FEATURES]])
