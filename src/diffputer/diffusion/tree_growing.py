@@ -34,6 +34,10 @@ DIRECTIONS = 3
 PATIENCE = 20
 #: Thresholds of every feature that are tried first; of the best feature all are tried then.
 COARSE = 16
+#: Trees are less deep where leaves would have fewer rows on average.
+ROWS_OF_A_LEAF = 20
+#: Nothing is above the largest code.
+NO_QUESTION = (0, 127, 0)
 #: Leaves are whole multiples of this: double precision then adds them up exactly, in any order.
 LEAF_UNIT = 2.0**-24
 
@@ -171,11 +175,13 @@ def boost(
     leaves: list[Floats] = []
     best, n_best = loss.held_out(), 0
     m = min(growing.most_rows, n_train)
+    asked_levels = min(depth, max(1, int(math.log2(max(2.0, m / ROWS_OF_A_LEAF)))))
     search = Search(codes[:, :n_train], growing.shrinkage)
     while len(leaves) < growing.n_trees and not out_of_time():
         first = int(rng.integers(n_train - m + 1))
         rows = slice(first, first + m)
-        asked = search.questions(rows, loss.directions(rows, rng), depth)
+        asked = search.questions(rows, loss.directions(rows, rng), asked_levels)
+        asked += [NO_QUESTION] * (depth - asked_levels)
         leaf = answer(codes, asked)
         values = growing.learning_rate * loss.leaf_values(leaf, n_leaves, growing.shrinkage)
         values = (np.round(values / LEAF_UNIT) * LEAF_UNIT).astype(np.float32)

@@ -62,7 +62,9 @@ class BoostedTrees(nn.Module):
     thresholds: Tensor
     used: Tensor
 
-    def __init__(self, n_levels: Sequence[int], *, n_trees: int = 256, depth: int = 6, bins: int = 126) -> None:
+    def __init__(
+        self, n_levels: Sequence[int], *, n_trees: int = 256, depth: int = 6, bins: int = 126
+    ) -> None:
         super().__init__()
         self.n_levels, self.n_trees, self.depth = [int(n) for n in n_levels], n_trees, depth
         self.bins = min(bins, UNKNOWN_ABOVE - 1)
