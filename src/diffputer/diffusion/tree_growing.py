@@ -34,6 +34,8 @@ DIRECTIONS = 3
 PATIENCE = 20
 #: Thresholds of every feature that are tried first; of the best feature all are tried then.
 COARSE = 16
+#: Rows that choose the questions of a tree.
+MOST_ROWS_OF_A_TREE = 50_000
 #: Trees are less deep where leaves would have fewer rows on average.
 ROWS_OF_A_LEAF = 20
 #: Nothing is above the largest code.
@@ -49,9 +51,7 @@ class Growing:
     n_trees: int
     depth: int
     learning_rate: float
-    most_rows: int = 50_000
-    """Of a tree."""
-    shrinkage: float = 3.0
+    shrinkage: float
     """As many rows of gradient zero are added to each leaf."""
 
 
@@ -129,9 +129,10 @@ class CrossEntropy:
         L = gradient.shape[1]
         if L <= DIRECTIONS + 1:
             # They sum to zero: the last follows from the others.
-            return gradient.T[: max(1, L - 1)].astype(np.float64)
+            gradient = gradient[:, : max(1, L - 1)]
+            return np.ascontiguousarray(gradient.T, dtype=np.float64)
         mixing = rng.normal(size=(DIRECTIONS, L)).astype(np.float32)
-        return (mixing @ gradient.T).astype(np.float64)
+        return np.asarray(mixing @ gradient.T, dtype=np.float64)
 
     def leaf_values(self, leaf: Codes, n_leaves: int, shrinkage: float) -> Floats:
         leaf, p, L = leaf[: self._n], self._p[: self._n], self._p.shape[1]
@@ -144,7 +145,7 @@ class CrossEntropy:
         curvature[ordered[starts]] = np.add.reduceat(p * (1 - p), starts, axis=0)
         places = torch.from_numpy(leaf * np.int64(L) + self._levels[: self._n])
         found = torch.bincount(places, minlength=n_leaves * L).numpy().reshape(n_leaves, L)
-        return ((L - 1) / L * (found - expected) / (curvature + shrinkage)).astype(np.float32)
+        return np.asarray((L - 1) / L * (found - expected) / (curvature + shrinkage), dtype=np.float32)
 
     def add(self, leaf: Codes, values: Floats) -> None:
         self._scores += values[leaf]
@@ -174,7 +175,7 @@ def boost(
     questions: list[Questions] = []
     leaves: list[Floats] = []
     best, n_best = loss.held_out(), 0
-    m = min(growing.most_rows, n_train)
+    m = min(MOST_ROWS_OF_A_TREE, n_train)
     asked_levels = min(depth, max(1, int(math.log2(max(2.0, m / ROWS_OF_A_LEAF)))))
     search = Search(codes[:, :n_train], growing.shrinkage)
     while len(leaves) < growing.n_trees and not out_of_time():
@@ -232,7 +233,10 @@ class Search:
         self._places = coarse + self._n_coarse * np.arange(len(codes), dtype=np.int32)[:, None]
 
     def questions(self, rows: slice, gradients: Doubles, depth: int) -> Questions:
-        """Choose the questions of a tree, one after the other, each for all nodes. Shape: gradients [K, m]."""
+        """Choose the questions of a tree, one after the other, each for all nodes.
+
+        Shape: gradients [K, m].
+        """
         codes, places = self._codes[:, rows], self._places[:, rows]
         F, m = places.shape
         weights = Weights.of(gradients)
@@ -280,10 +284,10 @@ class Weights:
         packed[0] += one_row
         return cls(list(packed), one_row)
 
-    def gains(self, histograms: list[Doubles], shrinkage: float) -> Doubles:
+    def gains(self, histograms: list[Doubles], shrinkage: float) -> Floats:
         """Give what each question explains, unknown cells below or above, in a unit of its own.
 
-        Shape: histograms K of [nodes, F, codes] -> [2, F, codes].
+        Shape: histograms K of [nodes, F, codes] -> [2, F, codes], float32.
         """
         unit = 4.0 / self.one_row
         for k, histogram in enumerate(histograms):
@@ -306,7 +310,7 @@ class Weights:
             rest *= high
             total += g
             total += rest
-        return total.sum(axis=1)
+        return np.asarray(total.sum(axis=1))
 
 
 def _histogram(index: NDArray[np.int32], weights: Doubles, shape: tuple[int, int, int]) -> Doubles:

@@ -40,7 +40,7 @@ COPIES = 0.3
 #: As many average rows are added to those of a level before levels are ordered.
 LEVEL_PRIOR = 20.0
 #: Rows that are predicted at once; memory of a block is about so many times the splits of a forest.
-_BLOCK = 4096
+_BLOCK = 2048
 
 
 class BoostedTrees(nn.Module):
@@ -51,9 +51,18 @@ class BoostedTrees(nn.Module):
     n_levels : sequence of int
         For each column 0 if it is numeric, else the number of its levels.
     n_trees, depth : int
-        Of each forest, at most.
+        Of each forest, at most; depth no more than 8.
     bins : int
         Quantiles that a number is told by, at most 126.
+
+    Examples
+    --------
+    >>> x = np.linspace(-1, 1, 200, dtype=np.float32)[:, None] * np.array([1, -1], dtype=np.float32)
+    >>> known = np.ones_like(x, dtype=bool)
+    >>> trees = BoostedTrees([0, 0], n_trees=30).fit(x, known, seed=0)
+    >>> means, _ = trees.predict(torch.tensor([[0.5, 0.0]]), torch.tensor([[True, False]]))
+    >>> round(float(means[0, 1]), 1)
+    -0.5
     """
 
     borders: Tensor
@@ -67,6 +76,8 @@ class BoostedTrees(nn.Module):
     ) -> None:
         super().__init__()
         self.n_levels, self.n_trees, self.depth = [int(n) for n in n_levels], n_trees, depth
+        # A leaf's number is a byte, and so is a code beside the two of unknown cells.
+        assert depth <= 8
         self.bins = min(bins, UNKNOWN_ABOVE - 1)
         c = len(self.n_levels)
         # Categories that are told by their levels; each enters in two orders, the second as an added row.
@@ -93,8 +104,8 @@ class BoostedTrees(nn.Module):
         seed: int,
         deadline: Deadline | None = None,
         learning_rate: float = 0.2,
+        shrinkage: float = 3.0,
         threads: int | None = None,
-        **growing_options: float,
     ) -> BoostedTrees:
         """Learn a forest for each column.
 
@@ -112,10 +123,21 @@ class BoostedTrees(nn.Module):
             No tree is begun after it; columns share the time evenly.
         learning_rate : float
             Share of each tree's answer that is added.
+        shrinkage : float
+            As many rows without error are added to each leaf.
         threads : int, optional
             Columns that are learnt at the same time, default: torch's number of threads. The result does not
             depend on it.
+
+        Returns
+        -------
+        BoostedTrees
+            Itself.
         """
+        device = self.borders.device
+        self.cpu()  # trees grow there
+        for buffer in self.buffers():
+            buffer.zero_()
         held = np.zeros_like(known) if held is None else held
         x = np.where(known | held, x, np.float32(0)).astype(np.float32)
         c = len(self.n_levels)
@@ -124,7 +146,7 @@ class BoostedTrees(nn.Module):
             self.borders[j] = torch.inf
             self.borders[j, : len(borders)] = torch.from_numpy(borders)
         codes = self._bin(torch.from_numpy(x), torch.from_numpy(known)).numpy()
-        growing = Growing(self.n_trees, self.depth, learning_rate, **growing_options)  # type: ignore[arg-type]
+        growing = Growing(self.n_trees, self.depth, learning_rate, shrinkage)
         clock, workers = deadline or Deadline(), threads or torch.get_num_threads()
 
         def learn(j: int) -> None:
@@ -138,7 +160,7 @@ class BoostedTrees(nn.Module):
         else:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(learn, range(c)))
-        return self
+        return self.to(device)
 
     def _fit_column(
         self,
@@ -151,7 +173,6 @@ class BoostedTrees(nn.Module):
         rng: np.random.Generator,
         deadline: Deadline,
     ) -> None:
-        self.used[j] = 0
         n_levels = self.n_levels[j]
         rows, test = np.flatnonzero(known[:, j]), np.flatnonzero(held[:, j] & ~known[:, j])
         y = x[:, j]
@@ -165,14 +186,15 @@ class BoostedTrees(nn.Module):
         n_train = len(rows) + len(copied)
         order = rng.permutation(n_train)
         everything = np.concatenate([np.concatenate([rows, copied])[order], test])
-        self._order_levels(j, x, known, rows, np.eye(n_levels)[levels[rows]] if n_levels else y[rows, None])
+        target = np.eye(n_levels)[levels[rows]] if n_levels else y[rows, None].astype(np.float64)
+        self._order_levels(j, x, known, rows, target - target.mean(axis=0))
         cells = self._sources(j, codes[:, everything], torch.from_numpy(x[everything])).numpy()
         # Each copy hides its cells at a rate of its own.
         hidden = rng.random((len(codes), len(copied))) < rng.random(len(copied))
         hidden = np.concatenate([hidden, hidden[self.coded]])
         cells[:, np.argsort(order)[len(rows) :]] *= ~hidden
         own = [j, *(len(codes) + k for k, column in enumerate(self.coded) if column == j)]
-        chosen = _most_telling(cells[:, :n_train], own, y[everything[:n_train]], n_levels)
+        chosen = _most_telling(cells[:, :n_train], own, y[everything[:n_train]], n_levels, rng)
         if not len(chosen):
             return
         loss: Loss
@@ -186,7 +208,7 @@ class BoostedTrees(nn.Module):
     def _start(self, j: int, y: Floats, levels: Places) -> Floats:
         if self.n_levels[j]:
             counts = np.bincount(levels, minlength=self.n_levels[j]) + 0.5
-            start = np.log(counts / counts.sum()).astype(np.float32)
+            start = np.asarray(np.log(counts / counts.sum()), dtype=np.float32)
         else:
             start = np.array([y.mean(dtype=np.float64) if len(y) else 0.0], dtype=np.float32)
         self.get_buffer(f"start_{j}").copy_(torch.from_numpy(start))
@@ -198,16 +220,12 @@ class BoostedTrees(nn.Module):
         sources = chosen[forest.features] + self.n_sources * forest.unknown_above
         self.sources[j, :n] = torch.from_numpy(sources.astype(np.int32))
         self.thresholds[j, :n] = torch.from_numpy(forest.thresholds)
-        leaves = self.get_buffer(f"leaves_{j}")
-        leaves.zero_()
-        if n:
-            leaves[:n] = torch.from_numpy(forest.leaves)
+        self.get_buffer(f"leaves_{j}")[:n] = torch.from_numpy(forest.leaves)
 
     def _order_levels(
         self, j: int, x: Floats, known: NDArray[np.bool_], rows: Places, target: NDArray[np.float64]
     ) -> None:
-        """Order the levels of each category by the mean target of their rows. Shape: target [m, L]."""
-        target = (target - target.mean(axis=0)).astype(np.float64)
+        """Order the levels of each category by the mean of the centred target. Shape: target [m, L]."""
         for k, column in enumerate(self.coded):
             L = self.n_levels[column]
             there = known[rows, column]
@@ -262,7 +280,7 @@ class BoostedTrees(nn.Module):
             Of the levels of each categorical column.
         """
         used = self.used.tolist()
-        block = _BLOCK if x.device.type == "cpu" else 16 * _BLOCK
+        block = _BLOCK if x.device.type == "cpu" else 32 * _BLOCK
         answers: list[list[Tensor]] = [[] for _ in self.n_levels]
         for s in range(0, max(1, len(x)), block):
             some, there = x[s : s + block].float(), known[s : s + block]
@@ -314,7 +332,9 @@ def _borders(values: Floats, bins: int) -> Floats:
     return np.unique(np.quantile(values, places, method="lower"))
 
 
-def _most_telling(cells: Codes, left_out: list[int], y: Floats, n_levels: int) -> Places:
+def _most_telling(
+    cells: Codes, left_out: list[int], y: Floats, n_levels: int, rng: np.random.Generator
+) -> Places:
     """Give the sources that vary, of many those whose groups of codes differ most in the target.
 
     Shape: cells [S, n], y [n].
@@ -325,9 +345,9 @@ def _most_telling(cells: Codes, left_out: list[int], y: Floats, n_levels: int) -
     if len(chosen) <= MOST_FEATURES:
         return chosen
     cells, y = cells[:, :SCREENING_ROWS], y[:SCREENING_ROWS]
-    # The numbers of levels are as good as any projection of them onto one direction if it is random.
-    direction = np.random.default_rng(0).normal(size=max(1, n_levels))
-    target = direction[y.astype(np.int64)] if n_levels else y.astype(np.float64)
+    # Levels become numbers at random: what tells them apart tells these apart.
+    numbers = rng.normal(size=max(1, n_levels))
+    target = numbers[y.astype(np.int64)] if n_levels else y.astype(np.float64)
     target = (target - target.mean()) / max(float(target.std()), 1e-12)
     explained = np.zeros(len(chosen))
     for i, source in enumerate(chosen):
