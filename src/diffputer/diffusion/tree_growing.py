@@ -227,10 +227,12 @@ class Search:
         self._codes, self._shrinkage = codes, shrinkage
         largest = codes.max(axis=1, initial=1).astype(np.int32)
         self._n_fine = int(largest.max()) + 1
-        stride = -(-largest // COARSE)
-        coarse = -(-codes.astype(np.int32) // stride[:, None])
+        self._stride = -(-largest // COARSE)
+        coarse = -(-codes.astype(np.int32) // self._stride[:, None])
         self._n_coarse = COARSE + 1
-        self._places = coarse + self._n_coarse * np.arange(len(codes), dtype=np.int32)[:, None]
+        self._places: NDArray[np.int32] = (
+            coarse + self._n_coarse * np.arange(len(codes), dtype=np.int32)[:, None]
+        )
 
     def questions(self, rows: slice, gradients: Doubles, depth: int) -> Questions:
         """Choose the questions of a tree, one after the other, each for all nodes.
@@ -252,17 +254,19 @@ class Search:
                 # Only the rows of the smaller side are counted, the others are what is left.
                 few = bool(2 * np.count_nonzero(bit) <= m)
                 side = np.flatnonzero(bit == few)
-                index = places.take(side, axis=1) + node[side] * np.int32(F * self._n_coarse)
+                index = places.take(side, axis=1, mode="clip") + node[side] * np.int32(F * self._n_coarse)
                 for k, w in enumerate(weights.packed):
                     small = _histogram(index, w[side], shape)
                     rest = histograms[k] - small
                     histograms[k] = np.concatenate([rest, small] if few else [small, rest])
                 node[bit] += shape[0]
-            feature = int(weights.gains(histograms, self._shrinkage).max(axis=(0, 2)).argmax())
-            index = (codes[feature] + node * np.int32(self._n_fine))[None]
-            shape = (1 << level, 1, self._n_fine)
-            gains = weights.gains([_histogram(index, w, shape) for w in weights.packed], self._shrinkage)
-            above, threshold = divmod(int(gains.argmax()), self._n_fine)
+            gains = weights.gains(histograms, self._shrinkage)
+            above, feature, threshold = map(int, np.unravel_index(int(gains.argmax()), gains.shape))
+            if self._stride[feature] > 1:
+                index = (codes[feature] + node * np.int32(self._n_fine))[None]
+                shape = (1 << level, 1, self._n_fine)
+                gains = weights.gains([_histogram(index, w, shape) for w in weights.packed], self._shrinkage)
+                above, threshold = divmod(int(gains.argmax()), self._n_fine)
             chosen.append((feature, threshold, above))
             bit = _is_above(codes, chosen[-1])
         return chosen
@@ -314,6 +318,9 @@ class Weights:
 
 
 def _histogram(index: NDArray[np.int32], weights: Doubles, shape: tuple[int, int, int]) -> Doubles:
-    repeated = torch.from_numpy(np.tile(weights, len(index)))
-    sums = torch.bincount(torch.from_numpy(index.reshape(-1)), repeated, math.prod(shape))
+    repeated = np.empty(index.shape)
+    repeated[:] = weights
+    sums = torch.bincount(
+        torch.from_numpy(index.reshape(-1)), torch.from_numpy(repeated.reshape(-1)), math.prod(shape)
+    )
     return sums.numpy().reshape(shape)

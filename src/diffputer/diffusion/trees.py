@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from ..runtime.devices import Deadline
 from ..runtime.seeding import derive_seed
 from .tree_growing import Codes, CrossEntropy, Floats, Forest, Growing, Loss, Places, SquaredError, boost
+from .tree_inputs import group_borders, most_telling
 
 #: The code of an unknown cell that is above all thresholds; known ones are smaller.
 UNKNOWN_ABOVE = 127
@@ -27,12 +28,6 @@ UNKNOWN_ABOVE = 127
 MOST_LEVELS = 256
 #: Known cells that a column needs to be predicted from others.
 FEWEST_CELLS = 10
-#: Columns from which another is predicted: those that say most about it.
-MOST_FEATURES = 32
-#: Rows that choose them.
-SCREENING_ROWS = 5_000
-#: The outermost group of a number, as a share of one of those in the middle.
-FINEST_TAIL = 0.05
 #: Rows from which a column is learnt at most.
 MOST_ROWS = 100_000
 #: Rows that take part with more holes, as a share of all.
@@ -142,7 +137,7 @@ class BoostedTrees(nn.Module):
         x = np.where(known | held, x, np.float32(0)).astype(np.float32)
         c = len(self.n_levels)
         for j in range(c):
-            borders = _borders(x[known[:, j], j], self.bins)
+            borders = group_borders(x[known[:, j], j], self.bins)
             self.borders[j] = torch.inf
             self.borders[j, : len(borders)] = torch.from_numpy(borders)
         codes = self._bin(torch.from_numpy(x), torch.from_numpy(known)).numpy()
@@ -180,6 +175,8 @@ class BoostedTrees(nn.Module):
         start = self._start(j, y[rows], levels[rows] if n_levels else levels)
         if len(rows) < FEWEST_CELLS or n_levels > MOST_LEVELS or len(np.unique(y[rows])) < 2:
             return
+        if deadline.remaining <= 0:
+            return
         if len(rows) > MOST_ROWS:
             rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
         copied = np.sort(rng.choice(rows, round(COPIES * len(rows)), replace=False))
@@ -194,7 +191,7 @@ class BoostedTrees(nn.Module):
         hidden = np.concatenate([hidden, hidden[self.coded]])
         cells[:, np.argsort(order)[len(rows) :]] *= ~hidden
         own = [j, *(len(codes) + k for k, column in enumerate(self.coded) if column == j)]
-        chosen = _most_telling(cells[:, :n_train], own, y[everything[:n_train]], n_levels, rng)
+        chosen = most_telling(cells[:, :n_train], own, y[everything[:n_train]], n_levels, rng)
         if not len(chosen):
             return
         loss: Loss
@@ -315,45 +312,3 @@ class BoostedTrees(nn.Module):
             # In double precision the sum is exact: the same bits in any block.
             return (values.view(n_used, n).sum(dim=0, dtype=torch.float64) + start.double()).float()[:, None]
         return start + F.embedding_bag((leaf.t() + first).contiguous(), leaves, mode="sum")
-
-
-def _borders(values: Floats, bins: int) -> Floats:
-    """Give thresholds between at most so many groups, of equal size but for finer ones at both ends.
-
-    Shape: [m] -> [< bins].
-    """
-    distinct = np.unique(values)
-    if len(distinct) <= bins:
-        return distinct[:-1]
-    n_tail = bins // 5
-    n_groups = bins - 2 * n_tail
-    tail = 0.5 / n_groups * np.geomspace(1.0, FINEST_TAIL, n_tail)
-    places = np.concatenate([np.arange(1, n_groups) / n_groups, tail, 1 - tail])
-    return np.unique(np.quantile(values, places, method="lower"))
-
-
-def _most_telling(
-    cells: Codes, left_out: list[int], y: Floats, n_levels: int, rng: np.random.Generator
-) -> Places:
-    """Give the sources that vary, of many those whose groups of codes differ most in the target.
-
-    Shape: cells [S, n], y [n].
-    """
-    varies = cells.max(axis=1, initial=0) > cells.min(axis=1, initial=255)
-    varies[left_out] = False
-    chosen = np.flatnonzero(varies)
-    if len(chosen) <= MOST_FEATURES:
-        return chosen
-    cells, y = cells[:, :SCREENING_ROWS], y[:SCREENING_ROWS]
-    # Levels become numbers at random: what tells them apart tells these apart.
-    numbers = rng.normal(size=max(1, n_levels))
-    target = numbers[y.astype(np.int64)] if n_levels else y.astype(np.float64)
-    target = (target - target.mean()) / max(float(target.std()), 1e-12)
-    explained = np.zeros(len(chosen))
-    for i, source in enumerate(chosen):
-        group = torch.from_numpy(-(-cells[source].astype(np.int32) // 8))
-        sums = torch.bincount(group, torch.from_numpy(target)).numpy()
-        counts = torch.bincount(group).numpy()
-        # Noise alone explains one unit a group.
-        explained[i] = (sums**2 / np.maximum(counts, 1)).sum() - np.count_nonzero(counts)
-    return np.sort(chosen[np.argsort(-explained, kind="stable")[:MOST_FEATURES]])
