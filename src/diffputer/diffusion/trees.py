@@ -52,7 +52,7 @@ class BoostedTrees(nn.Module):
 
     Examples
     --------
-    >>> x = np.linspace(-1, 1, 200, dtype=np.float32)[:, None] * np.array([1, -1], dtype=np.float32)
+    >>> x = np.linspace(-1, 1, 1000, dtype=np.float32)[:, None] * np.array([1, -1], dtype=np.float32)
     >>> known = np.ones_like(x, dtype=bool)
     >>> trees = BoostedTrees([0, 0], n_trees=30).fit(x, known, seed=0)
     >>> means, _ = trees.predict(torch.tensor([[0.5, 0.0]]), torch.tensor([[True, False]]))
