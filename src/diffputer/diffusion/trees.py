@@ -31,7 +31,7 @@ FEWEST_CELLS = 10
 #: Rows from which a column is learnt at most.
 MOST_ROWS = 100_000
 #: Rows that take part with more holes, as a share of all.
-COPIES = 0.3
+COPIES = 0.5
 #: As many average rows are added to those of a level before levels are ordered.
 LEVEL_PRIOR = 20.0
 #: Rows that are predicted at once; memory of a block is about so many times the splits of a forest.
@@ -52,7 +52,7 @@ class BoostedTrees(nn.Module):
 
     Examples
     --------
-    >>> x = np.linspace(-1, 1, 200, dtype=np.float32)[:, None] * np.array([1, -1], dtype=np.float32)
+    >>> x = np.linspace(-1, 1, 1000, dtype=np.float32)[:, None] * np.array([1, -1], dtype=np.float32)
     >>> known = np.ones_like(x, dtype=bool)
     >>> trees = BoostedTrees([0, 0], n_trees=30).fit(x, known, seed=0)
     >>> means, _ = trees.predict(torch.tensor([[0.5, 0.0]]), torch.tensor([[True, False]]))
