@@ -61,6 +61,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         attention_width: int | None = None,
         attention_depth: int | None = None,
         dropout: float | None = None,
+        boosted_trees: int | None = None,
+        tree_depth: int | None = None,
         copied_patterns: float | None = None,
         weight_decay: float | None = None,
         rate_decay_from: float | None = None,
@@ -109,6 +111,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         self.attention_width = attention_width
         self.attention_depth = attention_depth
         self.dropout = dropout
+        self.boosted_trees = boosted_trees
+        self.tree_depth = tree_depth
         self.copied_patterns = copied_patterns
         self.weight_decay = weight_decay
         self.rate_decay_from = rate_decay_from

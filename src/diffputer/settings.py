@@ -136,6 +136,12 @@ class ConditionalSettings:
     dropout: float = 0.1
     """Share of hidden units that a training step leaves out."""
 
+    # Trees
+    boosted_trees: int = 256
+    """Boosted trees for each column at most, part of means and probabilities; 0 leaves them out."""
+    tree_depth: int = 6
+    """Questions that each of them asks."""
+
     # M-step
     copied_patterns: float = 0.75
     """Share of the rows that hide what another row misses; the others hide cells at a random rate."""
@@ -240,6 +246,8 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "attention_width": (32, 65_536, True),
     "attention_depth": (1, 1_000, True),
     "dropout": (0.0, 0.95, True),
+    "boosted_trees": (0, 100_000, True),
+    "tree_depth": (1, 8, True),
     "copied_patterns": (0.0, 1.0, True),
     "weight_decay": (0.0, 1e3, True),
     "rate_decay_from": (0.0, 1.0, True),

@@ -14,7 +14,7 @@ from diffputer.diffusion.conditional import ConditionalNetwork
 from diffputer.diffusion.ensemble import Ensemble
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
-from diffputer.engines import conditional
+from diffputer.engines import conditional, sizes
 from diffputer.engines.conditional import ConditionalEngine
 from diffputer.settings import ConditionalSettings
 
@@ -228,15 +228,15 @@ def test_a_batch_is_halved_until_it_fits_into_the_memory_of_a_gpu() -> None:
     settings, columns = ConditionalSettings(), Columns(np.zeros(32, dtype=np.int64))
 
     def batch(memory: int | None) -> int:
-        return conditional.with_size(settings, columns, memory).batch_size
+        return sizes.with_size(settings, columns, memory).batch_size
 
     assert batch(None) == batch(80 << 30) == settings.batch_size
     assert [batch(gib << 30) for gib in (8, 4)] == [512, 256]
-    assert batch(1 << 20) == conditional.SMALLEST_GPU_BATCH
+    assert batch(1 << 20) == sizes.SMALLEST_GPU_BATCH
 
 
 def test_attention_is_left_out_where_columns_are_many() -> None:
-    many = np.zeros(conditional.MOST_ATTENDED + 1, dtype=np.int64)
+    many = np.zeros(sizes.MOST_ATTENDED + 1, dtype=np.int64)
     assert ConditionalEngine(many, TINY).settings.attention_members == 0
     assert ConditionalEngine(many[1:], TINY).settings.attention_members == 1
     # Where there is nothing else, MLPs take its place.
@@ -245,7 +245,7 @@ def test_attention_is_left_out_where_columns_are_many() -> None:
     # So it is where levels are many.
     levels = np.full(20, 2, dtype=np.int64)
     assert ConditionalEngine(levels, TINY).settings.attention_members == 1
-    levels[0] = conditional.MOST_LEVELS
+    levels[0] = sizes.MOST_LEVELS
     assert ConditionalEngine(levels, TINY).settings.attention_members == 0
 
 

@@ -1,4 +1,4 @@
-"""All that an E-step of the conditional engine needs: marginals, networks, copula, and their shares."""
+"""All that an E-step of the conditional engine needs: marginals, networks, copula, trees, their shares."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from .marginals import Marginals
 from .prediction import Prediction, mix, predict
 from .residuals import MEDIAN, QUANTILES, Residuals, normal_quantiles
 from .splitting import Columns, Validation, evenly
+from .trees import BoostedTrees
 
 #: Shares that are tried when two predictions are combined.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -34,7 +35,10 @@ PRIOR_CELLS = 50
 
 
 class Ensemble(nn.Module):
-    """Networks of one or two backbones and, where columns are not too many, a Gaussian copula."""
+    """Networks of one or two backbones, boosted trees and, where columns are few, a Gaussian copula.
+
+    Trees say means and probabilities only: draws are of the others.
+    """
 
     shares: Tensor
     widths: Tensor
@@ -42,7 +46,9 @@ class Ensemble(nn.Module):
     linear_width: Tensor
     together: Tensor
     trust: Tensor
+    tree_shares: Tensor
     lean: Tensor
+    follow: Tensor
     stretch: Tensor
 
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
@@ -50,6 +56,12 @@ class Ensemble(nn.Module):
         p, levels, s = len(columns.numeric), columns.levels, settings
         self.marginals = Marginals(p)
         self.copula = GaussianCopula(p, levels) if p + sum(levels) <= MOST_COLUMNS else None
+        # Numbers first, then categories, as rows are described.
+        self.trees = (
+            BoostedTrees([0] * p + levels, n_trees=s.boosted_trees, depth=s.tree_depth)
+            if s.boosted_trees
+            else None
+        )
         shapes = (
             ("mlp", s.mlp_members, s.mlp_width, s.mlp_depth),
             ("attention", s.attention_members, s.attention_width, s.attention_depth),
@@ -67,7 +79,9 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
         self.register_buffer("trust", torch.ones(()))
+        self.register_buffer("tree_shares", torch.zeros(p + len(levels)))
         self.register_buffer("lean", torch.zeros(p))
+        self.register_buffer("follow", torch.zeros(p))
         self.register_buffer("stretch", torch.ones(p))
 
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
@@ -82,9 +96,15 @@ class Ensemble(nn.Module):
         if self.copula is not None and linear > 0:
             answers.append((self.copula.predict(rows, self.marginals), linear))
         answer = answers[0][0] if len(answers) == 1 else mix(*map(list, zip(*answers, strict=True)))
+        if self.trees is not None and self.tree_shares.any():
+            answer = _add_trees(answer, self._ask_trees(self.trees, rows), self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
         answer.mean = answer.mean * self.trust
         return answer
+
+    def _ask_trees(self, trees: BoostedTrees, rows: Rows) -> tuple[Tensor, list[Tensor]]:
+        known = torch.cat([rows.known, rows.levels >= 0], dim=1)
+        return trees.predict(torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1), known)
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.
@@ -100,20 +120,35 @@ class Ensemble(nn.Module):
             linear = self.copula.predict(validation.rows, self.marginals)
             share, answer = _best_mix(linear, answer, validation)
             self.linear_share.fill_(share)
+        if self.trees is not None:
+            of_trees = self._ask_trees(self.trees, validation.rows)
+            mixes = [_add_trees(answer, of_trees, torch.full_like(self.tree_shares, t)) for t in SHARES]
+            self.tree_shares.copy_(_best_shares(mixes, validation))
+            answer = _add_trees(answer, of_trees, self.tree_shares)
         self.trust.fill_(validation.trust(answer))
         answer.mean = answer.mean * self.trust
         self._choose_lean(answer, validation)
         return validation.loss(answer)
 
     def _choose_lean(self, answer: Prediction, validation: Validation) -> None:
+        ways = [
+            (lean, follow) for follow in (SHARES if self.tree_shares.any() else (0.0,)) for lean in SHARES
+        ]
         middle, mean = self._middle(answer), self._mean_of_quantiles(answer)
-        errors = torch.stack([(middle + lean * (mean - middle) - validation.x).abs() for lean in SHARES])
-        total = (errors * validation.held).sum(dim=1)  # [shares, p]
+        errors = torch.stack(
+            [
+                (middle + lean * (mean - middle) + follow * answer.shift - validation.x).abs()
+                for lean, follow in ways
+            ]
+        )
+        total = (errors * validation.held).sum(dim=1)  # [ways, p]
         n_cells = validation.held.sum(dim=0)
         # A gain must be more than chance would give.
         total[1:] += total[0] / n_cells.clamp_min(1).sqrt() / 4
-        best = torch.tensor(SHARES, device=total.device)[total.argmin(dim=0)]
-        self.lean.copy_(torch.where(n_cells >= PRIOR_CELLS, best, 0.0))
+        best = torch.tensor(ways, device=total.device)[total.argmin(dim=0)]
+        best = torch.where(n_cells[:, None] >= PRIOR_CELLS, best, 0.0)
+        self.lean.copy_(best[:, 0])
+        self.follow.copy_(best[:, 1])
 
     def _middle(self, answer: Prediction) -> Tensor:
         return self.marginals.values_at(answer.quantiles[..., MEDIAN])
@@ -130,12 +165,12 @@ class Ensemble(nn.Module):
         """Give the value of least absolute error: the median, or nearer to the mean of the quantiles.
 
         Where cells are hard to predict their medians are drawn to the middle of the column more than they
-        should be; held-out cells of the column tell how far to lean back.
+        should be; held-out cells of the column tell how far to lean back, and how far to follow the trees.
         """
         middle = self._middle(answer)
-        if not self.lean.any():
-            return middle
-        return middle + self.lean * (self._mean_of_quantiles(answer) - middle)
+        if self.lean.any():
+            middle = middle + self.lean * (self._mean_of_quantiles(answer) - middle)
+        return middle + self.follow * answer.shift
 
     def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
         """Choose on held-out cells how wide intervals and draws of each column are.
@@ -258,3 +293,38 @@ def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[flo
     mixes = [mix([a, b], [share, 1 - share]) for share in SHARES]
     best = int(np.argmin([validation.loss(prediction) for prediction in mixes]))
     return SHARES[best], mixes[best]
+
+
+def _add_trees(answer: Prediction, of_trees: tuple[Tensor, list[Tensor]], shares: Tensor) -> Prediction:
+    """Let trees have a share in what is said of each column; ``shift`` is what they change of means.
+
+    Shape: of_trees [n, p] and q of [n, L_k]; shares [p + q].
+    """
+    means, probabilities = of_trees
+    shift = shares[: means.shape[1]] * (means - answer.mean)
+    mixed = [
+        torch.lerp(mine, theirs, share)
+        for mine, theirs, share in zip(
+            answer.probabilities, probabilities, shares[means.shape[1] :], strict=True
+        )
+    ]
+    return Prediction(answer.mean + shift, answer.quantiles, mixed, shift)
+
+
+def _best_shares(mixes: list[Prediction], validation: Validation) -> Tensor:
+    """Choose for each column which of the mixes, one for each of SHARES, is best on held-out cells.
+
+    Columns with few of them do as all do together.
+
+    Shape: -> [p + q].
+    """
+    chosen = []
+    for losses, held in zip(
+        zip(*(validation.losses(mixed) for mixed in mixes), strict=True),
+        (validation.held, validation.held_levels),
+        strict=True,
+    ):
+        of_column = torch.stack(losses)  # [shares, columns]
+        of_all = of_column.sum(dim=1, keepdim=True) / held.sum().clamp_min(1)
+        chosen.append((of_column + PRIOR_CELLS * of_all).argmin(dim=0))
+    return torch.tensor(SHARES, device=held.device)[torch.cat(chosen)]

@@ -15,12 +15,14 @@ from .conditional import ConditionalNetwork, Outputs, Rows
 class Prediction:
     """What the members agree on, for blank rows.
 
-    Shape: mean [n, p]; quantiles [n, p, Q] of z, ascending; probabilities: q of [n, L_k].
+    Shape: mean [n, p]; quantiles [n, p, Q] of z, ascending; probabilities: q of [n, L_k]; shift [n, p] or
+    nothing: how far trees have moved the mean, which quantiles have not followed.
     """
 
     mean: Tensor
     quantiles: Tensor
     probabilities: list[Tensor]
+    shift: Tensor | float = 0.0
 
     @classmethod
     def join(cls, parts: list[Prediction]) -> Prediction:

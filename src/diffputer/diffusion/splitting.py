@@ -315,13 +315,22 @@ class Validation:
     def loss(self, prediction: Prediction) -> float:
         """Give squared error plus quantile loss of numbers, cross-entropy of categories, per cell."""
         levels = torch.tensor(QUANTILES, device=self.x.device)
-        total = (
-            ((prediction.mean - self.x) ** 2 + pinball(prediction.quantiles, self.z, levels)) * self.held
-        ).sum()
+        numbers, categories = self.losses(prediction)
+        total = numbers.sum() + categories.sum()
+        total += (pinball(prediction.quantiles, self.z, levels) * self.held).sum()
+        return float(total) / self._n_cells
+
+    def losses(self, prediction: Prediction) -> tuple[Tensor, Tensor]:
+        """Give what means and probabilities lose in each column: squared errors, cross-entropy.
+
+        Shape: [p], [q].
+        """
+        numbers = ((prediction.mean - self.x) ** 2 * self.held).sum(dim=0)
+        categories = torch.zeros(len(prediction.probabilities), device=self.x.device)
         for k, probabilities in enumerate(prediction.probabilities):
             right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
-            total -= (right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
-        return float(total) / self._n_cells
+            categories[k] = -(right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
+        return numbers, categories
 
     def trust(self, prediction: Prediction) -> float:
         """Give the factor in [0, 1] by which held-out cells bear out the deviations from column means."""

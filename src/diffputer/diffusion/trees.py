@@ -26,6 +26,8 @@ from .tree_inputs import group_borders, most_telling
 UNKNOWN_ABOVE = 127
 #: Categories with more levels are not predicted, and as inputs taken for numbers.
 MOST_LEVELS = 256
+#: Trees times levels of a category, at most: each leaf has a number for each level.
+MOST_VECTORS = 8_192
 #: Known cells that a column needs to be predicted from others.
 FEWEST_CELLS = 10
 #: Rows from which a column is learnt at most.
@@ -87,7 +89,7 @@ class BoostedTrees(nn.Module):
         self.register_buffer("used", torch.zeros(c, dtype=torch.int64))
         for j, n in enumerate(self.n_levels):
             self.register_buffer(f"start_{j}", torch.zeros(max(1, n)))
-            n_forest = 0 if n > MOST_LEVELS else n_trees
+            n_forest = 0 if n > MOST_LEVELS else min(n_trees, MOST_VECTORS // max(1, n))
             self.register_buffer(f"leaves_{j}", torch.zeros(n_forest, 1 << depth, max(1, n)))
 
     def fit(
@@ -141,13 +143,16 @@ class BoostedTrees(nn.Module):
             self.borders[j] = torch.inf
             self.borders[j, : len(borders)] = torch.from_numpy(borders)
         codes = self._bin(torch.from_numpy(x), torch.from_numpy(known)).numpy()
-        growing = Growing(self.n_trees, self.depth, learning_rate, shrinkage)
+        growings = [
+            Growing(len(self.get_buffer(f"leaves_{j}")), self.depth, learning_rate, shrinkage)
+            for j in range(c)
+        ]
         clock, workers = deadline or Deadline(), threads or torch.get_num_threads()
 
         def learn(j: int) -> None:
             rng = np.random.default_rng(derive_seed(seed, "trees", j) & ((1 << 63) - 1))
             mine = clock.share(min(1.0, workers / (c - j)))
-            self._fit_column(j, x, known, held, codes, growing, rng, mine)
+            self._fit_column(j, x, known, held, codes, growings[j], rng, mine)
 
         if workers == 1:
             for j in range(c):

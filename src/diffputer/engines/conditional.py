@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,19 +21,25 @@ from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
+from ..diffusion.trees import BoostedTrees
 from ..em import EMRound
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads, total_memory
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
+from .sizes import with_size
 
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
 #: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
 BLOCK = {"cuda": 16_384, "cpu": 2_048}
 SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
+#: GPUs with less memory impute smaller blocks.
+SMALL_GPU = 20 << 30
 #: Of the time that is left, the share that the M-step may take; the rest is for imputing.
 MSTEP_SHARE = 0.85
+#: Of the M-step's time on a CPU the share that trees may take, and the rows that they learn from.
+TREES_SHARE, MOST_TREE_ROWS = 0.3, 300_000
 #: Steps between two looks at the held-out loss.
 CHECK_EVERY = 100
 #: Rows a step at least, however few the table has, and steps that every table is allowed.
@@ -92,7 +98,7 @@ class ConditionalEngine:
         E-steps complete the rows with held-out cells, which tell how good a round was. The others are not
         needed: the next M-step takes draws, and imputing comes at the end.
         """
-        self._x, self._m, self._missing = x, m, missing
+        self._x, self._m, self._missing, self._held = x, m, missing, held.cells
         self._completed_rows = int(held.cells.any(axis=1).sum())
         numeric = self._columns.numeric
         self.model.marginals = Marginals.fit(x[:, numeric], m[:, numeric]).to(self._device)
@@ -144,6 +150,7 @@ class ConditionalEngine:
                 objective.use_filled(filled)
                 trainer.forget_graph()  # a captured step does not know of the filled table
         ends = deadline.share(MSTEP_SHARE)
+        growing = self._grow_trees(seed, ends) if k == 1 else None
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
             sum(trainer.plan.max_steps for trainer in self._trainers),
@@ -161,6 +168,8 @@ class ConditionalEngine:
                 ],
                 self._device,
             )
+        if growing is not None and self.model.trees is not None:
+            self.model.trees.load_state_dict(growing.result().state_dict())
         held_out_loss = float("nan")
         if self._validation is not None:
             self._fit_copula(self._m)
@@ -172,6 +181,28 @@ class ConditionalEngine:
             held_out_loss=held_out_loss,
             seconds=time.perf_counter() - started,
         )
+
+    def _grow_trees(self, seed: int, deadline: Deadline) -> Future[BoostedTrees] | None:
+        """Grow boosted trees: before the networks on a CPU, beside them where those are on a GPU."""
+        s, trees = self.settings, self.model.trees
+        if trees is None or self._validation is None:
+            return None
+        apart = BoostedTrees(trees.n_levels, n_trees=s.boosted_trees, depth=s.tree_depth)
+        some = np.linspace(0, len(self._x) - 1, min(len(self._x), MOST_TREE_ROWS)).astype(np.int64)
+        order = np.concatenate([self._columns.numeric, self._columns.categorical])
+        part = np.ix_(some, order)
+        pool = ThreadPoolExecutor(1)
+        growing = pool.submit(
+            apart.fit,
+            self._x[part],
+            ~self._m[part],
+            held=self._held[part],
+            seed=derive_seed(seed, "trees"),
+            deadline=deadline.share(TREES_SHARE),
+            threads=torch.get_num_threads(),
+        )
+        pool.shutdown(wait=self._device.type == "cpu")
+        return growing
 
     def finish(self) -> None:
         """Let the copula, whose share is known by now, see the held-out cells too."""
@@ -344,36 +375,3 @@ class ConditionalEngine:
             module.load_state_dict(
                 {key.removeprefix(f"{name}."): v for key, v in weights.items() if key.startswith(f"{name}.")}
             )
-
-
-def with_size(
-    settings: ConditionalSettings, columns: Columns, memory: int | None = None
-) -> ConditionalSettings:
-    """Adapt settings to a table and to the memory of a GPU (in bytes; None elsewhere).
-
-    MLPs replace attention where columns or levels are so many that it would take too long, and a batch is
-    halved until it fits.
-    """
-    padded = len(columns.levels) * max(columns.levels, default=0)
-    if len(columns.n_levels) > MOST_ATTENDED or padded > MOST_LEVELS:
-        members = max(settings.mlp_members, settings.attention_members)
-        settings = dataclasses.replace(settings, attention_members=0, mlp_members=members)
-    if memory is not None:
-        s, c = settings, len(columns.n_levels)
-        units = s.attention_members * s.attention_depth * s.attention_width * c
-        units += s.mlp_members * s.mlp_depth * s.mlp_width
-        batch = s.batch_size
-        while batch > SMALLEST_GPU_BATCH and batch * (1 + s.noised_share) * units * UNIT_BYTES > memory / 2:
-            batch //= 2
-        settings = dataclasses.replace(settings, batch_size=batch)
-    return settings
-
-
-#: Columns up to which attention between them is affordable, and levels of all categories if each had as
-#: many as the largest.
-MOST_ATTENDED, MOST_LEVELS = 128, 8_192
-#: Memory that a training step takes for each hidden unit (of a column), block and row: Gesture, 32 columns,
-#: peaks at 6.3 GB on the H200.
-UNIT_BYTES = 42
-#: GPUs with less memory impute smaller blocks of rows; batches are not halved below this size.
-SMALL_GPU, SMALLEST_GPU_BATCH = 20 << 30, 64
