@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from ..errors import DiffputerError
 from ..imputer import DiffPuter
-from ..methods.contract import InSampleOnlyError
 from ..methods.ours import Ours
 from ..methods.table import METHODS, make_method
 from ..runtime.devices import resolve_device
@@ -22,7 +21,7 @@ from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolv
 from .datasets import load_dataset
 from .metrics import end_rank
 from .results import Row, append_rows, read_rows
-from .runner import OURS, find_method, is_done, run_task
+from .runner import OURS, find_method, is_done, is_failure, run_task
 from .task import TASK_MECHANISMS, Task
 
 #: Hidden share in the paper's tables.
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             label=options.label,
         )
         append_rows(options.out, rows)
-        failed = failed or any(_is_failure(row) for row in rows)
+        failed = failed or any(is_failure(row) for row in rows)
         for row in rows:
             _say(describe_row(row))
     return int(failed)
@@ -88,7 +87,7 @@ def describe_row(row: Row) -> str:
     """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
     where = f"{row['task']}  {row['method']}  {row['setting']}"
     if row["error"]:
-        return f"{where}  {'FAILED ' if _is_failure(row) else ''}{row['error']}"
+        return f"{where}  {'FAILED ' if is_failure(row) else ''}{row['error']}"
     if row["em_round"]:
         where += f"  EM round {row['em_round']}"
     words = [where]
@@ -170,11 +169,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", default="", help="a remark for the rows")
     parser.add_argument("--force", action="store_true", help="run again what the file already holds")
     return parser
-
-
-def _is_failure(row: Row) -> bool:
-    """Say whether a method failed at what it can do."""
-    return bool(row["error"]) and not str(row["error"]).startswith(InSampleOnlyError.__name__)
 
 
 def _check_settings(options: argparse.Namespace) -> None:
