@@ -105,8 +105,12 @@ def test_unknown_data_are_named(folder, tmp_path, monkeypatch):
         load_dataset("toy")
     with pytest.raises(InputError, match=r"datasets\.json"):
         load_dataset("toy", tmp_path)
-    with pytest.raises(InputError, match="there are: toy"):
+    with pytest.raises(InputError, match=r"'iris' is not; there are: .*toy"):
         load_dataset("iris", folder)
+    with pytest.raises(InputError, match="is none"):
+        load_dataset("toy", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="diffputer bench data letter"):
+        load_dataset("letter", tmp_path)
     (tmp_path / "toy.csv.gz").write_bytes((folder / "toy.csv.gz").read_bytes())
     facts = json.loads((folder / "datasets.json").read_text())
     facts["toy"]["sha256_csv"] = "0" * 64
