@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.benchmark.__main__ import find_published, main
+from diffputer.benchmark.__main__ import main
 from diffputer.benchmark.datasets import load_dataset, split_rows
+from diffputer.benchmark.display import find_published
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
 from diffputer.benchmark.parts import make_parts
 from diffputer.benchmark.provenance import find_git_hash

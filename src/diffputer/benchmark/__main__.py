@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, cast
 
 from ..errors import DiffputerError
@@ -19,15 +16,11 @@ from ..methods.table import METHODS, make_method
 from ..runtime.devices import resolve_device
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
+from .display import PUBLISHED_RATE, describe_row
 from .metrics import end_rank
-from .results import Row, append_rows, read_rows
+from .results import append_rows, read_rows
 from .runner import OURS, find_method, is_done, is_failure, run_task
 from .task import TASK_MECHANISMS, Task
-
-#: Hidden share in the paper's tables.
-PUBLISHED_RATE = 0.3
-_NAMES = ("setting", "metric", "method")
-_SCALES = {"1": 1.0, "0.01": 0.01, "percent": 0.01}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,61 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in rows:
             _say(describe_row(row))
     return int(failed)
-
-
-def describe_row(row: Row) -> str:
-    """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
-    where = f"{row['task']}  {row['method']}  {row['setting']}"
-    if row["error"]:
-        return f"{where}  {'FAILED ' if is_failure(row) else ''}{row['error']}"
-    if row["em_round"]:
-        where += f"  EM round {row['em_round']}"
-    words = [where]
-    for metric, title in (("mae", "MAE"), ("rmse", "RMSE"), ("accuracy", "accuracy")):
-        if row[metric] is not None:
-            beside = "" if row["em_round"] or row["rate"] != PUBLISHED_RATE else _show_published(row, metric)
-            words.append(f"{title} {100 * row[metric]:.2f}{beside}")
-    if row["mae_median"] is not None:
-        words.append(f"median {100 * row['mae_median']:.2f}/{100 * row['rmse_median']:.2f}")
-    if row["coverage"] is not None:
-        words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
-    if row["fit_seconds"] is not None:
-        rounds = f" ({row['em_rounds']} rounds, best {row['best_round']})" if row["em_rounds"] else ""
-        words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")
-    words.append(f"transform {row['transform_seconds']:.1f} s")
-    return "  ".join(words)
-
-
-def find_published(
-    dataset: str, mechanism: str, setting: str, metric: str, method: str = "diffputer"
-) -> tuple[float, bool] | None:
-    """Give a score in the paper (plain, not times 100) and whether it is doubtful.
-
-    Examples
-    --------
-    >>> find_published("california", "mcar", "out_of_sample", "mae")
-    (0.3347, False)
-    """
-    return _read_published().get((dataset, mechanism, setting, metric, method))
-
-
-@lru_cache(maxsize=1)
-def _read_published() -> dict[tuple[str, ...], tuple[float, bool]]:
-    text = files("diffputer.benchmark").joinpath("published.csv").read_text(encoding="utf-8")
-    found = {}
-    for fact in csv.DictReader(text.splitlines()):
-        if fact["scale"] in _SCALES and fact["mean"]:
-            key = (fact["dataset"], fact["mechanism"].lower(), *(fact[n] for n in _NAMES))
-            doubtful = "FLAG" in fact["note"] or "inferred" in fact["note"]
-            found[key] = (round(float(fact["mean"]) * _SCALES[fact["scale"]], 8), doubtful)
-    return found
-
-
-def _show_published(row: Row, metric: str) -> str:
-    method = row["method"]
-    name = OURS if method.startswith(OURS) else METHODS[method][0].published
-    published = name and find_published(row["dataset"], row["mechanism"], row["setting"], metric, name)
-    return "" if not published else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
 
 
 def _make_parser() -> argparse.ArgumentParser:

@@ -77,6 +77,12 @@ def add_columns(path: str | os.PathLike[str]) -> None:
     if not header or not set(header) <= set(FIELDS):
         foreign = sorted(set(header) - set(FIELDS))
         raise InputError(f"A file of results must have columns of FIELDS only, however: it has {foreign}.")
+    replace_rows(target, rows)
+
+
+def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file of results anew, whole or not at all; nobody else may be writing."""
+    target = Path(path)
     lines = [_format_line(list(FIELDS))]
     lines += [_format_line([row.get(name) for name in FIELDS]) for row in rows]
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

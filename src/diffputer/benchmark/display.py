@@ -1,0 +1,133 @@
+"""What a person sees of results: a line for each, and a bar while they are being made."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.resources import files
+
+from ..methods.table import METHODS
+from .campaign import estimate_left
+from .results import Row
+from .runner import OURS, is_failure
+from .suites import Job
+
+#: Hidden share in the paper's tables.
+PUBLISHED_RATE = 0.3
+_NAMES = ("setting", "metric", "method")
+_SCALES = {"1": 1.0, "0.01": 0.01, "percent": 0.01}
+
+
+def describe_row(row: Row) -> str:
+    """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
+    label = f" ({row['label']})" if row["label"] else ""
+    where = f"{row['task']}  {row['method']}{label}  {row['setting']}"
+    if row["error"]:
+        return f"{where}  {'FAILED ' if is_failure(row) else ''}{row['error']}"
+    if row["em_round"]:
+        where += f"  EM round {row['em_round']}"
+    words = [where]
+    for metric, title in (("mae", "MAE"), ("rmse", "RMSE"), ("accuracy", "accuracy")):
+        if row[metric] is not None:
+            beside = "" if row["em_round"] or row["rate"] != PUBLISHED_RATE else _show_published(row, metric)
+            words.append(f"{title} {100 * row[metric]:.2f}{beside}")
+    if row["mae_median"] is not None:
+        words.append(f"median {100 * row['mae_median']:.2f}/{100 * row['rmse_median']:.2f}")
+    if row["coverage"] is not None:
+        words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
+    if row["energy"] is not None:
+        words.append(f"energy {100 * row['energy']:.2f}")
+    if row["fit_seconds"] is not None:
+        rounds = f" (EM rounds {row['em_rounds']}, best {row['best_round']})" if row["em_rounds"] else ""
+        words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")
+    words.append(f"transform {row['transform_seconds']:.1f} s")
+    return "  ".join(words)
+
+
+def find_published(
+    dataset: str, mechanism: str, setting: str, metric: str, method: str = "diffputer"
+) -> tuple[float, bool] | None:
+    """Give a score in the paper (plain, not times 100) and whether it is doubtful.
+
+    Examples
+    --------
+    >>> find_published("california", "mcar", "out_of_sample", "mae")
+    (0.3347, False)
+    """
+    return _read_published().get((dataset, mechanism, setting, metric, method))
+
+
+@lru_cache(maxsize=1)
+def _read_published() -> dict[tuple[str, ...], tuple[float, bool]]:
+    text = files("diffputer.benchmark").joinpath("published.csv").read_text(encoding="utf-8")
+    found = {}
+    for fact in csv.DictReader(text.splitlines()):
+        if fact["scale"] in _SCALES and fact["mean"]:
+            key = (fact["dataset"], fact["mechanism"].lower(), *(fact[n] for n in _NAMES))
+            doubtful = "FLAG" in fact["note"] or "inferred" in fact["note"]
+            found[key] = (round(float(fact["mean"]) * _SCALES[fact["scale"]], 8), doubtful)
+    return found
+
+
+def _show_published(row: Row, metric: str) -> str:
+    method = row["method"]
+    name = OURS if method.startswith(OURS) else METHODS[method][0].published if method in METHODS else None
+    published = name and find_published(row["dataset"], row["mechanism"], row["setting"], metric, name)
+    return "" if not published else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
+
+
+@contextmanager
+def show_runs(
+    jobs: Sequence[Job], workers: int, wanted: bool | None = None
+) -> Iterator[Callable[[Job, list[Row], float], None]]:
+    """Show how far jobs are, how many failed and how long the rest may take; None: if on a terminal.
+
+    Gives a function to be told of every job that ended.
+    """
+    if wanted is None:
+        wanted = sys.stderr.isatty()
+    if not wanted:
+        yield lambda job, rows, seconds: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("runs"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    left = list(jobs)
+    seconds_of: dict[str, list[float]] = {}
+    failed = 0
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        bar = display.add_task("", total=len(jobs))
+
+        def tell(job: Job, rows: list[Row], seconds: float) -> None:
+            nonlocal failed
+            left.remove(job)
+            seconds_of.setdefault(job.entry.method, []).append(seconds)
+            failed += any(is_failure(row) for row in rows)
+            rest = estimate_left(seconds_of, left, workers)
+            words = f"about {show_duration(rest or 0)} left"
+            display.update(bar, advance=1, description=words + (f", {failed} failed" if failed else ""))
+
+        yield tell
+
+
+def show_duration(seconds: float) -> str:
+    """Give a duration as people say it.
+
+    Examples
+    --------
+    >>> show_duration(9), show_duration(754), show_duration(50_000)
+    ('9 s', '13 min', '13.9 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
