@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diffputer.benchmark import campaign
-from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path
+from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
 from diffputer.benchmark.cli import _ending_like_ctrl_c
 from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
@@ -214,12 +214,11 @@ def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monke
     monkeypatch.setattr(campaign, "find_spec", lambda name: None)
     assert "pip install" in find_lack("miceforest")
     assert find_lack("mean") is None
+    jobs = [Job(Task(name), Entry("mean")) for name in ("letter@50", "bean_authors", "wine")]
+    plan = plan_jobs(jobs, tmp_path, data=tmp_path)
+    assert plan.missing == ["letter@50", "bean_authors"]
     with pytest.raises(InputError, match=r"letter@50, bean_authors are not.*bench data letter bean;"):
-        plan_jobs(
-            [Job(Task(name), Entry("mean")) for name in ("letter@50", "bean_authors")],
-            tmp_path,
-            data=tmp_path,
-        )
+        run_plan(plan, tmp_path, data=tmp_path)
 
 
 def test_time_left_is_estimated_by_method():
@@ -328,10 +327,11 @@ def test_command_says_what_is_wrong(tmp_path):
     assert "0,1,2" in invoke("run", suite, "--seeds", "x", code=2).stderr
     assert "must be in suite" in invoke("run", suite, "--methods", "mice", code=2).stderr
     assert "only data sets" in invoke("data", "iris", "--data", tmp_path, code=2).stderr.lower()
-    assert (
-        "bench data letter"
-        in invoke("run", "paper-mcar", "--datasets", "letter", "--data", tmp_path, code=2).stderr
-    )
+    absent = ("run", "paper-mcar", "--datasets", "letter", "--methods", "mean", "--data", tmp_path)
+    assert "bench data letter" in invoke(*absent, code=2).stderr
+    planned = invoke(*absent, "--dry-run")
+    assert "not there yet: letter" in planned.stderr
+    assert planned.stdout.count("to run") == 10
 
 
 def test_command_lists_suites_data_and_methods(tmp_path):

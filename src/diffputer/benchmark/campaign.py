@@ -13,7 +13,7 @@ from ..errors import InputError, SettingError
 from ..methods.contract import Method
 from ..methods.hyperimpute import HYPERIMPUTE, find_python
 from ..methods.table import METHODS
-from .datasets import VARIANTS, file_of, split_name
+from .datasets import DATA_VARIABLE, VARIANTS, file_of, split_name
 from .provenance import hash_settings
 from .results import Row, append_rows, read_rows, replace_rows
 from .runner import OURS, describe_settings, is_done, is_failure, name_method
@@ -39,12 +39,25 @@ class Plan:
         Whose rows are there, with a failure.
     skipped
         Method -> what it lacks on this machine; its jobs are in none of the lists.
+    missing
+        Data sets that are to be used and are not there.
     """
 
     todo: list[Job] = field(default_factory=list)
     done: list[Job] = field(default_factory=list)
     failed: list[Job] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def check_data(self) -> None:
+        """Refuse to begin without data."""
+        if self.missing:
+            bases = dict.fromkeys(VARIANTS.get(whole, whole) for whole, _ in map(split_name, self.missing))
+            raise InputError(
+                f"The data sets of a suite must be at hand, however: {', '.join(self.missing)} "
+                f"{'is' if len(self.missing) == 1 else 'are'} not. Fetch them with: diffputer bench data "
+                f"{' '.join(bases)}; or name a folder that has them (--data, {DATA_VARIABLE})."
+            )
 
 
 def plan_jobs(
@@ -63,7 +76,7 @@ def plan_jobs(
     out : path
         Folder of the results.
     data : str, optional
-        Folder of the data sets. All that are still needed must be there.
+        Folder of the data sets.
     retry_failed : bool
         Run again what failed.
 
@@ -88,7 +101,8 @@ def plan_jobs(
             plan.skipped[job.entry.method] = lack
         else:
             plan.todo.append(job)
-    _check_data([job.task.dataset for job in plan.todo], data)
+    names = dict.fromkeys(job.task.dataset for job in plan.todo)
+    plan.missing = [name for name in names if (file := file_of(name, data)) and not file.is_file()]
     return plan
 
 
@@ -121,6 +135,7 @@ def run_plan(
     int
         How many jobs failed.
     """
+    plan.check_data()
     _forget_failures(plan.todo, out)
     failures = 0
     running = run_jobs(
@@ -223,16 +238,3 @@ def _forget_failures(jobs: Iterable[Job], out: str | os.PathLike[str]) -> None:
         if stale:
             kept = [those for key, those in _by_key(rows).items() if key not in stale]
             replace_rows(path, [row for those in kept for row in those])
-
-
-def _check_data(datasets: Iterable[str], data: str | None) -> None:
-    missing = [
-        name for name in dict.fromkeys(datasets) if (path := file_of(name, data)) and not path.is_file()
-    ]
-    if missing:
-        bases = [VARIANTS.get(whole, whole) for whole, _ in map(split_name, missing)]
-        raise InputError(
-            f"The data sets of a suite must be at hand, however: {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not. Fetch them with: diffputer bench data "
-            f"{' '.join(dict.fromkeys(bases))}; or name a folder that has them (--data, DIFFPUTER_DATA)."
-        )

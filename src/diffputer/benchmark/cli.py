@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,10 @@ app = typer.Typer(
     help="Compare imputers on the paper's tasks: fetch data, run suites, keep one row for each result.",
     rich_markup_mode="rich",
 )
+# `diffputer bench table` is to be added here, from a module that imports nothing heavy either:
+#     from .table_command import table
+#     app.command()(table)
+
 _Data = typer.Option(
     "--data", metavar="DIR", help="Folder of the data sets.", show_default="$DIFFPUTER_DATA, else the cache"
 )
@@ -46,7 +51,9 @@ _Out = typer.Option(
     "--out", metavar="DIR", help="Folder of the results.", show_default="benchmarks/results/SUITE"
 )
 _Workers = typer.Option("--workers", min=1, help="Runs at a time.")
-_Threads = typer.Option("--threads", min=1, help="For each run.", show_default="cores / workers")
+_Threads = typer.Option(
+    "--threads", min=1, help="For each run.", show_default="$OMP_NUM_THREADS, else cores / workers"
+)
 _Seconds = typer.Option("--limit-seconds", metavar="S", min=0, help="Time of a run.", show_default="suite's")
 _Gigabytes = typer.Option(
     "--limit-gb", metavar="GB", min=0, help="Memory of a run.", show_default="the suite's"
@@ -144,6 +151,8 @@ def run(
         )
         plan = _plan(session, chosen, jobs, folder, data, retry_failed)
         if dry_run:
+            if plan.missing:
+                session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
             for state, those in (("done", plan.done), ("failed", plan.failed), ("to run", plan.todo)):
                 for job in those:
                     typer.echo(f"{state}\t{job.words}")
@@ -227,6 +236,9 @@ def _ending_like_ctrl_c() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield

@@ -169,7 +169,7 @@ def _read_file(base: str, folder: str | os.PathLike[str] | None) -> tuple[bytes,
             f"diffputer bench data {base}; or name a folder that has it (--data, {DATA_VARIABLE})."
         )
     fact = read_facts(find_folder(folder))[base]
-    content = _read_bytes(path)
+    content = read_gzip(path)
     fingerprint = hashlib.sha256(content).hexdigest()
     if fingerprint != fact.get("sha256_csv", fingerprint):
         raise InputError(
@@ -237,7 +237,8 @@ def _parse_facts(text: str) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if isinstance(fact, dict) and "numeric" in fact}
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_gzip(path: Path) -> bytes:
+    """Read a file of a data set."""
     try:
         return gzip.decompress(path.read_bytes())
     except (OSError, EOFError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import http
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DiffputerError, InputError, warn_about_data
-from .datasets import DATA_VARIABLE, VARIANTS, cache_folder, known_facts, read_facts, split_name
+from .datasets import DATA_VARIABLE, VARIANTS, cache_folder, known_facts, read_gzip, split_name
 from .prepare import prepare
 
 _log = logging.getLogger(__name__)
@@ -84,6 +83,7 @@ def fetch_datasets(
         paths.append(path)
         if path.is_file() and not force:
             report(f"{name}: {path} is there")
+            _compare(name, read_gzip(path), known[name], str(path))
             continue
         url = known[name]["raw"]
         if url not in raw:  # gesture and gesture_full come from one archive
@@ -110,15 +110,7 @@ def _get_raw(fact: Mapping[str, Any], raw_folder: Any, report: Callable[[str], N
 
 def _keep(name: str, content: bytes, fact: Mapping[str, Any], path: Path) -> None:
     """Write a prepared table, then its description, so that a description never lacks its table."""
-    fingerprint = hashlib.sha256(content).hexdigest()
-    rows = content.count(b"\n") - 1
-    if fingerprint != fact["sha256_csv"]:
-        warn_about_data(
-            f"The table of {name!r} prepared from {fact['raw']} differs from the one that the results of "
-            f"this project were made with: SHA-256 {fingerprint[:12]}..., not {fact['sha256_csv'][:12]}...; "
-            f"{rows:,} rows, not {fact['rows']:,}. "
-            "Scores may differ a little; result rows carry the fingerprint of the table they were made with."
-        )
+    fingerprint, rows = _compare(name, content, fact, fact["raw"])
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_atomically(path, gzip.compress(content, mtime=0))
     described = path.parent / "datasets.json"
@@ -130,19 +122,16 @@ def _keep(name: str, content: bytes, fact: Mapping[str, Any], path: Path) -> Non
         _write_atomically(described, json.dumps(facts, indent=1).encode())
 
 
-def check_folder(directory: Path) -> dict[str, str]:
-    """Say of every data set that the folder or the package knows: "present", "missing" or "differs"."""
-    states = {}
-    for name, fact in read_facts(directory).items():
-        path = directory / fact.get("file", f"{name}.csv.gz")
-        states[name] = "missing"
-        if path.is_file():
-            expected = known_facts().get(name, fact).get("sha256_csv")
-            states[name] = "present"
-            with contextlib.suppress(OSError, EOFError):
-                same = hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest() == expected
-                states[name] = "present" if same or expected is None else "differs"
-    return states
+def _compare(name: str, content: bytes, fact: Mapping[str, Any], origin: str) -> tuple[str, int]:
+    """Give fingerprint and rows of a table; warn if it is not the one that was recorded."""
+    fingerprint, rows = hashlib.sha256(content).hexdigest(), content.count(b"\n") - 1
+    if fingerprint != fact["sha256_csv"]:
+        warn_about_data(
+            f"The table of {name!r} from {origin} differs from the one that the results of this project were "
+            f"made with: SHA-256 {fingerprint[:12]}..., not {fact['sha256_csv'][:12]}...; {rows:,} rows, "
+            f"recorded {fact['rows']:,}. Scores may differ; result rows carry the fingerprint of their table."
+        )
+    return fingerprint, rows
 
 
 def download(

@@ -205,6 +205,9 @@ def describe_plainly(job: Job, threads: int) -> Row:
 
 
 def default_threads(workers: int) -> int:
-    """Share the processor's cores among the workers."""
+    """Give ``OMP_NUM_THREADS``, or share the processor's cores among the workers."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, usable // workers)
