@@ -164,7 +164,8 @@ def test_filters_choose_among_what_the_suite_has(tmp_path):
     jobs = suite.jobs(methods=["knn"], datasets=["wine"], seeds=[0, 2])
     assert [job.words for job in jobs] == ["wine@40/mcar/0.3/0  knn", "wine@40/mcar/0.3/2  knn"]
     assert suite.jobs(datasets=["wine@40"], methods=["knn"], seeds=[0, 2]) == jobs
-    for chosen in ({"methods": ["mice"]}, {"datasets": ["iris"]}, {"seeds": [7]}):
+    assert suite.jobs(mechanisms=["mcar"]) == suite.jobs()
+    for chosen in ({"methods": ["mice"]}, {"datasets": ["iris"]}, {"seeds": [7]}, {"mechanisms": ["mar"]}):
         with pytest.raises(SettingError, match="must be in suite own"):
             suite.jobs(**chosen)
     (ours,) = load_suite("paper-mcar").jobs(
@@ -219,6 +220,12 @@ def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monke
     assert plan.missing == ["letter@50", "bean_authors"]
     with pytest.raises(InputError, match=r"letter@50, bean_authors are not.*bench data letter bean;"):
         run_plan(plan, tmp_path, data=tmp_path)
+
+
+def test_results_of_another_version_are_refused_before_anything_runs(fake, tmp_path):
+    (tmp_path / "fake.csv").write_text("task,method,settings_hash,seed\n")
+    with pytest.raises(InputError, match="add_columns"):
+        run_plan(plan_jobs([fake("mean")], tmp_path), tmp_path)
 
 
 def test_time_left_is_estimated_by_method():
@@ -309,7 +316,7 @@ def test_command_runs_resumes_and_retries(fake, tmp_path):
     said = invoke(*options, "--workers", 2, code=1).stderr
     assert "4 runs, 0 done, 4 to run" in said
     assert said.count("MAE") == 4
-    assert "2 of 4 runs failed" in said
+    assert "2 failed, column error tells why" in said
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fake.csv", "mean.csv"]
     kept = [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")]
     assert [len(rows) for rows in kept] == [4, 4]
@@ -352,12 +359,15 @@ def test_command_lists_suites_data_and_methods(tmp_path):
 def test_bar_shows_what_is_left(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     jobs = [Job(Task("wine"), Entry("mean")), Job(Task("wine"), Entry("knn"))]
-    with show_runs(jobs, 1, True) as tell:
-        tell(jobs[0], [{"error": "Crash: bad."}], 3.0)
-    assert "1/2" in (shown := capsys.readouterr().err)
-    assert "about 3 s left, 1 failed" in re.sub(r"\x1b\[[\d;?]*\w", "", shown)
-    with show_runs(jobs, 1) as tell:  # not a terminal
-        tell(jobs[0], [], 3.0)
+    with show_runs(jobs, 1, True) as shown:
+        shown.begun(jobs[0])
+        shown.ended(jobs[0], [{"error": "Crash: bad."}], 3.0)
+        shown.begun(jobs[1])
+    words = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().err)
+    assert "1/2" in words
+    assert "about 3 s left, 1 failed, knn on wine" in words
+    with show_runs(jobs, 1) as shown:  # not a terminal
+        shown.ended(jobs[0], [], 3.0)
     assert capsys.readouterr().err == ""
 
 

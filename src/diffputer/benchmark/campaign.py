@@ -15,7 +15,7 @@ from ..methods.hyperimpute import HYPERIMPUTE, find_python
 from ..methods.table import METHODS
 from .datasets import DATA_VARIABLE, VARIANTS, file_of, split_name
 from .provenance import hash_settings
-from .results import Row, append_rows, read_rows, replace_rows
+from .results import Row, append_rows, check_columns, read_rows, replace_rows
 from .runner import OURS, describe_settings, is_done, is_failure, name_method
 from .scheduler import run_jobs
 from .suites import Job, Limits
@@ -115,7 +115,8 @@ def run_plan(
     limits: Limits | None = None,
     data: str | None = None,
     alone: bool = False,
-    report: Callable[[Job, list[Row], float], None] | None = None,
+    begun: Callable[[Job], None] = lambda job: None,
+    ended: Callable[[Job, list[Row], float], None] = lambda job, rows, seconds: None,
 ) -> int:
     """Run what is left to do; rows are kept as soon as a job ends.
 
@@ -127,8 +128,8 @@ def run_plan(
         Folder of the results: ``<method>.csv`` for each method.
     workers, threads, limits, data, alone
         See `diffputer.benchmark.scheduler.run_jobs`.
-    report : callable, optional
-        Is told of every job that ended, with its rows and seconds.
+    begun, ended : callable
+        Are told of every job that begins, and of every one that ended, with its rows and seconds.
 
     Returns
     -------
@@ -136,17 +137,25 @@ def run_plan(
         How many jobs failed.
     """
     plan.check_data()
+    for path in {results_path(out, job) for job in plan.todo}:
+        if path.exists():
+            check_columns(path)
     _forget_failures(plan.todo, out)
     failures = 0
     running = run_jobs(
-        plan.todo, workers=workers, threads=threads, limits=limits, data=data, alone=alone and workers == 1
+        plan.todo,
+        workers=workers,
+        threads=threads,
+        limits=limits,
+        data=data,
+        alone=alone and workers == 1,
+        begun=begun,
     )
     with closing(running):
         for job, rows, seconds in running:
             append_rows(results_path(out, job), rows)
             failures += any(is_failure(row) for row in rows)
-            if report is not None:
-                report(job, rows, seconds)
+            ended(job, rows, seconds)
     return failures
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ _Methods = typer.Option(
     "--methods", metavar="A,B", help="Only these methods.", show_default="all of the suite"
 )
 _Datasets = typer.Option("--datasets", metavar="A,B", help="Only these data sets.", show_default="all")
+_Mechanisms = typer.Option("--mechanisms", metavar="A,B", help="Only these mechanisms.", show_default="all")
 _Seeds = typer.Option("--seeds", metavar="0,1", help="Only these mask seeds.", show_default="all")
 _Out = typer.Option(
     "--out", metavar="DIR", help="Folder of the results.", show_default="benchmarks/results/SUITE"
@@ -109,6 +111,7 @@ def run(
     suite: Annotated[str, _Suite],
     methods: Annotated[str | None, _Methods] = None,
     datasets: Annotated[str | None, _Datasets] = None,
+    mechanisms: Annotated[str | None, _Mechanisms] = None,
     seeds: Annotated[str | None, _Seeds] = None,
     out: Annotated[Path | None, _Out] = None,
     data: Annotated[str | None, _Data] = None,
@@ -147,7 +150,11 @@ def run(
             chosen.limits.gigabytes if limit_gb is None else limit_gb or None,
         )
         jobs = chosen.jobs(
-            methods=_split(methods), datasets=_split(datasets), seeds=_numbers(seeds), device=device
+            methods=_split(methods),
+            datasets=_split(datasets),
+            mechanisms=_split(mechanisms),
+            seeds=_numbers(seeds),
+            device=device,
         )
         plan = _plan(session, chosen, jobs, folder, data, retry_failed)
         if dry_run:
@@ -190,15 +197,16 @@ def _run(
     quiet: bool,
 ) -> int:
     from .campaign import run_plan
-    from .display import describe_row, show_runs
+    from .display import describe_row, show_duration, show_runs
     from .scheduler import default_threads
 
     if not plan.todo:
         return 0
+    started = time.monotonic()
     with show_runs(plan.todo, workers, None if not quiet else False) as display:
 
-        def report(job: Job, rows: list[dict[str, Any]], seconds: float) -> None:
-            display(job, rows, seconds)
+        def ended(job: Job, rows: list[dict[str, Any]], seconds: float) -> None:
+            display.ended(job, rows, seconds)
             for row in rows:
                 if not row["em_round"]:
                     session.say(describe_row(row))
@@ -211,10 +219,12 @@ def _run(
             limits=limits,
             data=data,
             alone=alone,
-            report=report,
+            begun=display.begun,
+            ended=ended,
         )
-    if failures:
-        session.say(f"{failures:,} of {len(plan.todo):,} runs failed; column error tells why", "note")
+    taken = show_duration(time.monotonic() - started)
+    failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
+    session.say(f"{len(plan.todo):,} runs took {taken}; {failed}")
     return failures
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
+from typing import Any
 
 from ..methods.table import METHODS
 from .campaign import estimate_left
@@ -79,45 +80,63 @@ def _show_published(row: Row, metric: str) -> str:
     return "" if not published else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
 
 
-@contextmanager
-def show_runs(
-    jobs: Sequence[Job], workers: int, wanted: bool | None = None
-) -> Iterator[Callable[[Job, list[Row], float], None]]:
-    """Show how far jobs are, how many failed and how long the rest may take; None: if on a terminal.
+class RunsShown:
+    """What is told of runs, and shows none of it: what everything uses unless somebody watches."""
 
-    Gives a function to be told of every job that ended.
-    """
+    def begun(self, job: Job) -> None:
+        """Hear of a run that begins."""
+
+    def ended(self, job: Job, rows: list[Row], seconds: float) -> None:
+        """Hear of a run that has ended."""
+
+
+class RunsOnTerminal(RunsShown):
+    """A bar with how long the rest may take, how many failed, and what is running."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, bar: Any) -> None:
+        self._left, self._workers, self._bar = list(jobs), workers, bar
+        self._running: list[Job] = []
+        self._seconds: dict[str, list[float]] = {}
+        self._failed = 0
+
+    def begun(self, job: Job) -> None:
+        self._running.append(job)
+        self._bar.update(self._bar.task_ids[0], description=self._words())
+
+    def ended(self, job: Job, rows: list[Row], seconds: float) -> None:
+        self._left.remove(job)
+        self._running.remove(job)
+        self._seconds.setdefault(job.entry.method, []).append(seconds)
+        self._failed += any(is_failure(row) for row in rows)
+        self._bar.update(self._bar.task_ids[0], advance=1, description=self._words())
+
+    def _words(self) -> str:
+        rest = estimate_left(self._seconds, self._left, self._workers)
+        parts = [] if rest is None else [f"about {show_duration(rest)} left"]
+        parts += [f"{self._failed:,} failed"] if self._failed else []
+        return ", ".join(parts + [f"{job.entry.method} on {job.task.dataset}" for job in self._running])
+
+
+@contextmanager
+def show_runs(jobs: Sequence[Job], workers: int, wanted: bool | None = None) -> Iterator[RunsShown]:
+    """Show how far jobs are; None: if standard error is a terminal."""
     if wanted is None:
         wanted = sys.stderr.isatty()
     if not wanted:
-        yield lambda job, rows, seconds: None
+        yield RunsShown()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("runs"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
-    left = list(jobs)
-    seconds_of: dict[str, list[float]] = {}
-    failed = 0
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        bar = display.add_task("", total=len(jobs))
-
-        def tell(job: Job, rows: list[Row], seconds: float) -> None:
-            nonlocal failed
-            left.remove(job)
-            seconds_of.setdefault(job.entry.method, []).append(seconds)
-            failed += any(is_failure(row) for row in rows)
-            rest = estimate_left(seconds_of, left, workers)
-            words = f"about {show_duration(rest or 0)} left"
-            display.update(bar, advance=1, description=words + (f", {failed} failed" if failed else ""))
-
-        yield tell
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task("", total=len(jobs))
+        yield RunsOnTerminal(jobs, workers, bar)
 
 
 def show_duration(seconds: float) -> str:

@@ -42,16 +42,21 @@ def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]])
     target = Path(path)
     if not target.exists():
         _create(target)
-    with target.open(newline="", encoding="utf-8") as file:
+    check_columns(target)
+    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
+    _append(target, text.encode())
+
+
+def check_columns(path: str | os.PathLike[str]) -> None:
+    """Refuse a file of results that this version cannot append to."""
+    with open(path, newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
     if header != list(FIELDS):
         raise InputError(
-            f"Results must go to a file with the columns of this version, however: {target} has other ones. "
+            f"Results must go to a file with the columns of this version, however: {path} has other ones. "
             "Write to a new file, or add the columns that are new with "
             "diffputer.benchmark.results.add_columns(path)."
         )
-    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
-    _append(target, text.encode())
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def run_jobs(
     limits: Limits | None = None,
     data: str | None = None,
     alone: bool = False,
+    begun: Callable[[Job], None] = lambda job: None,
 ) -> Generator[tuple[Job, list[Row], float], None, None]:
     """Run jobs and give each with its rows and seconds as it ends; close it to end all that runs.
 
@@ -54,6 +55,8 @@ def run_jobs(
         Folder of the data sets.
     alone : bool
         What rows say of the machine: that the run had it to itself.
+    begun : callable
+        Is told of every job that begins.
 
     Yields
     ------
@@ -73,7 +76,8 @@ def run_jobs(
                     if slot.job and (ended := slot.look()):
                         yield ended
                     if not slot.job and waiting:
-                        slot.begin(waiting.popleft())
+                        slot.begin(job := waiting.popleft())
+                        begun(job)
                 time.sleep(PAUSE)
         finally:
             for slot in slots:

@@ -118,6 +118,7 @@ class Suite:
         *,
         methods: Sequence[str] | None = None,
         datasets: Sequence[str] | None = None,
+        mechanisms: Sequence[str] | None = None,
         seeds: Sequence[int] | None = None,
         device: str = "auto",
     ) -> list[Job]:
@@ -125,7 +126,7 @@ class Suite:
 
         Parameters
         ----------
-        methods, datasets, seeds : sequence, optional
+        methods, datasets, mechanisms, seeds : sequence, optional
             Only these; a data set may be named without its cut.
         device : str
             Where DiffPuter computes.
@@ -138,6 +139,7 @@ class Suite:
         _check_chosen("method", methods, [entry.method for entry in self.methods], self.name)
         cuts = [name for name in self.datasets for name in (name, split_name(name)[0])]
         _check_chosen("data set", datasets, cuts, self.name)
+        _check_chosen("mechanism", mechanisms, self.mechanisms, self.name)
         _check_chosen("seed", seeds, self.seeds, self.name)
         product = itertools.product(self.seeds, self.mechanisms, self.rates, self.datasets, self.methods)
         return [
@@ -145,6 +147,7 @@ class Suite:
             for seed, mechanism, rate, dataset, entry in product
             if (methods is None or entry.method in methods)
             and (datasets is None or dataset in datasets or split_name(dataset)[0] in datasets)
+            and (mechanisms is None or mechanism in mechanisms)
             and (seeds is None or seed in seeds)
         ]
 
