@@ -9,14 +9,14 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from diffputer.benchmark import campaign
+from diffputer.benchmark import campaign, scheduler
 from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
 from diffputer.benchmark.cli import _ending_like_ctrl_c
 from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
 from diffputer.benchmark.processes import resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
-from diffputer.benchmark.scheduler import describe_plainly, run_jobs
+from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
 from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
 from diffputer.benchmark.task import TASK_MECHANISMS, Task
 from diffputer.cli import app
@@ -270,6 +270,14 @@ def test_whatever_a_method_does_is_a_row_and_the_others_go_on(fake, tmp_path):
     assert all(row["energy"] > 0 for row in ended[0])
     assert "FAILED Crash" in describe_row(ended[1][0])
     assert "energy" in describe_row(ended[0][0])
+
+
+def test_workers_that_cannot_start_are_no_fault_of_a_method(fake, monkeypatch):
+    code = "import sys; sys.exit('no torch here')"
+    start = scheduler.start_session
+    monkeypatch.setattr(scheduler, "start_session", lambda command, **o: start([command[0], "-c", code], **o))
+    with pytest.raises(WorkerError, match="no torch here"):
+        list(run_jobs([fake("mean")]))
 
 
 def test_a_run_that_takes_too_long_is_killed_with_its_children(fake, tmp_path):

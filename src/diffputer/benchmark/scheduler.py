@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import DiffputerError
 from .parts import SETTINGS_OF_ROWS
 from .processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
 from .provenance import GIT_HASH_VARIABLE, find_git_hash, hash_settings
@@ -23,10 +24,16 @@ from .worker import label_of, write_job
 
 #: Seconds between two looks at the workers, and between two looks at their memory.
 PAUSE, MEMORY_PAUSE = 0.03, 0.25
+#: Seconds that a worker may take to import what it needs, on a busy machine with a slow disk.
+START_SECONDS = 600.0
 _THREADS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS", "LOKY_MAX_CPU_COUNT",
 )  # fmt: skip
+
+
+class WorkerError(DiffputerError):
+    """Processes that should run methods do not even start."""
 
 
 def run_jobs(
@@ -111,13 +118,15 @@ class _Slot:
             if not FORKS:
                 self.kill()
             return self._end(given.get("rows"), self._with_last_words(given.get("error", "")))
+        if not self._sent and not self._ready.exists():
+            self._check_start(now)
+            return None
         if self._process.poll() is not None:
             end = describe_end(self._process.returncode)
             self.kill()
             return self._end(None, self._with_last_words(f"Crash: the process did not finish, {end}."))
         if not self._sent:
-            if self._ready.exists():
-                self._send()
+            self._send()
             return None
         seconds, gigabytes = self._limits.seconds, self._limits.gigabytes
         if seconds is not None and now - self._begun > seconds:
@@ -146,6 +155,16 @@ class _Slot:
         with self._log.open("wb") as log:
             self._process = start_session(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+            )
+
+    def _check_start(self, now: float) -> None:
+        """Give up if workers cannot start: that is no fault of a method, and the next would fail as well."""
+        ended = self._process.poll() is not None
+        if ended or now - self._begun > START_SECONDS:
+            self.kill()
+            words = " ".join(self._log.read_text(encoding="utf-8", errors="replace").split())[-800:]
+            raise WorkerError(
+                f"A worker must be able to start, however: it {'ended' if ended else 'took long'}. {words}"
             )
 
     def _send(self) -> None:
