@@ -203,31 +203,39 @@ def energy_distance(truth: Floats, completed: Sequence[Floats]) -> float:
     """Give the energy distance between the rows of a completed table and the true rows.
 
     2 E|X - Y| - E|X - X'| - E|Y - Y'| (Szekely and Rizzo; no root is taken), where X is a row of the
-    completed table, Y a true row, and each mean is over all pairs of rows, a row with itself among them. It
-    is zero if and only if the two tables hold the same rows, and tells what cell by cell scores cannot:
-    whether filled rows vary, and vary together, as true ones do. Means of a conditional distribution do not.
+    completed table and Y a true row. Each mean is over pairs of rows at *different* positions, in the first
+    term too: so it is zero on average, whatever the number of rows, if holes are filled by draws from their
+    true distribution given what is observed, and exactly zero if they are filled by the truth. It tells
+    what scores of single cells cannot: whether filled rows vary, and vary together, as true ones do. Means
+    of a conditional distribution do not.
 
     Of a table that is drawn several times it is the mean over the draws. Of more than 2,000 rows it takes
-    2,000, chosen by a generator of its own: the same for every method.
+    2,000, chosen by a generator of its own: the same for every method. By chance it may be slightly negative.
 
-    Shape: truth [n, p], in standard deviations; completed: tables of the same shape.
+    Shape: truth [n, p], n > 1, in standard deviations; completed: tables of the same shape.
 
     Examples
     --------
-    >>> rows = np.array([[0.0], [4.0]])
-    >>> energy_distance(rows, [np.array([[2.0], [2.0]])]), energy_distance(rows, [rows[::-1]])
-    (2.0, 0.0)
+    >>> rows = np.array([[0.0], [0.0], [3.0], [3.0]])
+    >>> energy_distance(rows, [np.full((4, 1), 1.5)]), energy_distance(rows, [rows])
+    (1.0, 0.0)
     """
     chosen = np.arange(len(truth))
     if len(truth) > ENERGY_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(truth), ENERGY_ROWS, replace=False))
     truth = truth[chosen]
-    within = cdist(truth, truth).mean()
+    within = _mean_distance(truth, truth)
     distances = [
-        2.0 * cdist(table[chosen], truth).mean() - cdist(table[chosen], table[chosen]).mean() - within
+        2.0 * _mean_distance(table[chosen], truth) - _mean_distance(table[chosen], table[chosen]) - within
         for table in completed
     ]
     return float(np.mean(distances))
+
+
+def _mean_distance(x: Floats, y: Floats) -> float:
+    """Give the mean distance between rows at different positions. Shape: x, y [n, p]."""
+    distances = cdist(x, y)
+    return float((distances.sum() - np.trace(distances)) / (len(x) * (len(x) - 1)))
 
 
 def score_table(

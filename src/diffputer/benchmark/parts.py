@@ -64,7 +64,7 @@ class Part:
         """Score the rows with hidden numbers as a whole, completed once or several times over."""
         p = len(self.deviation)
         rows = self.scored[:, :p].any(axis=1)
-        if not rows.any():
+        if rows.sum() < 2:
             return None
         truth, *tables = (
             table.iloc[:, :p].to_numpy(dtype=np.float64)[rows] / self.deviation
