@@ -61,6 +61,28 @@ def test_commands_run_in_order(page: Path, quick: Path) -> None:
         if command[0] == "diffputer" and command[1] == "impute":
             result = CliRunner().invoke(app, command[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
+        elif command[:3] == ["diffputer", "bench", "run"]:
+            result = CliRunner().invoke(app, [*command[1:], "--dry-run"])
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+            assert "to run" in result.output
+
+
+def test_the_benchmark_pages_own_suite_and_method_work(tmp_path: Path) -> None:
+    from diffputer.benchmark.datasets import load_dataset
+    from diffputer.benchmark.runner import run_task
+    from diffputer.benchmark.suites import list_suites, load_suite
+    from diffputer.methods.contract import Method
+
+    page = ROOT / "docs" / "benchmark.md"
+    (suite,), (method,) = blocks(page, "toml"), blocks(page, "python")
+    (tmp_path / "own.toml").write_text(suite)
+    (tmp_path / "hot_deck.py").write_text(method)
+    job = load_suite(str(tmp_path / "own.toml")).jobs(methods=["hot-deck"], datasets=["wine"])[0]
+    made = job.make()
+    assert isinstance(made, Method)
+    rows = run_task(job.task, load_dataset(job.task.dataset), method=made)
+    assert [row["error"] for row in rows] == [None, None]
+    assert all(f"`{name}`" in page.read_text() for name in list_suites())
 
 
 def test_links_lead_somewhere() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 import typer
 
 from . import __version__
+from .benchmark.cli import app as bench
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, SETTING_NAMES
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
+app.add_typer(bench, name="bench")
 
 _IN, _OUT, _FIT = "Input", "Output", "Model"
 _KINDS = "continuous, integer, boolean, categorical, datetime, duration, time, or text, which is not filled"

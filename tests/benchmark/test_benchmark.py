@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.benchmark.__main__ import find_published, main
+from diffputer.benchmark.__main__ import main
 from diffputer.benchmark.datasets import load_dataset, split_rows
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
 from diffputer.benchmark.parts import make_parts
 from diffputer.benchmark.provenance import find_git_hash
+from diffputer.benchmark.published import find_published
 from diffputer.benchmark.results import FIELDS, add_columns, append_rows, read_rows
 from diffputer.benchmark.runner import is_done, run_task
 from diffputer.benchmark.task import Task, code_table
@@ -105,8 +106,12 @@ def test_unknown_data_are_named(folder, tmp_path, monkeypatch):
         load_dataset("toy")
     with pytest.raises(InputError, match=r"datasets\.json"):
         load_dataset("toy", tmp_path)
-    with pytest.raises(InputError, match="there are: toy"):
+    with pytest.raises(InputError, match=r"'iris' is not; there are: .*toy"):
         load_dataset("iris", folder)
+    with pytest.raises(InputError, match="is none"):
+        load_dataset("toy", tmp_path / "nowhere")
+    with pytest.raises(InputError, match="diffputer bench data letter"):
+        load_dataset("letter", tmp_path)
     (tmp_path / "toy.csv.gz").write_bytes((folder / "toy.csv.gz").read_bytes())
     facts = json.loads((folder / "datasets.json").read_text())
     facts["toy"]["sha256_csv"] = "0" * 64

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from diffputer.benchmark.metrics import coverage, crps, end_rank, rank_histogram
+from diffputer.benchmark.metrics import coverage, crps, end_rank, energy_distance, rank_histogram
 from diffputer.errors import SettingError
 
 
@@ -57,3 +57,34 @@ def test_spikes_do_not_make_an_exact_sampler_seem_too_wide() -> None:
     rng = np.random.default_rng(3)
     values = np.maximum(rng.normal(size=(20, 40_000)) - 0.43, 0)
     assert coverage(values[0], values[1:]) == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 40_000))
+
+
+def test_energy_distance_is_that_of_the_distributions():
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal((5_000, 1))
+    # Against a constant at 0: 2 E|Y| - E|Y - Y'| with E|Y| = sqrt(2 / pi), E|Y - Y'| = 2 / sqrt(pi).
+    constant = energy_distance(truth, [np.zeros(truth.shape)])
+    assert constant == pytest.approx(2 * np.sqrt(2 / np.pi) - 2 / np.sqrt(np.pi), abs=0.03)
+    assert energy_distance(truth, [truth]) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 50])
+def test_energy_distance_of_exact_draws_is_zero_on_average_however_few_the_rows(n):
+    # Two columns with correlation 0.8; the second is drawn anew given the first.
+    rng = np.random.default_rng(n)
+    found = []
+    for _ in range(20_000 // n):
+        first = rng.standard_normal(n)
+        truth, draw = (np.column_stack([first, 0.8 * first + 0.6 * rng.standard_normal(n)]) for _ in range(2))
+        found.append(energy_distance(truth, [draw]))
+    assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(len(found))
+    assert np.mean(found) < 0.02
+
+
+def test_energy_distance_sees_that_columns_vary_together():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal(1_000)
+    truth = np.column_stack([x, x])
+    shuffled = np.column_stack([x, rng.permutation(x)])
+    assert energy_distance(truth, [shuffled]) > 0.05
+    assert energy_distance(truth, [rng.permutation(truth)]) == pytest.approx(0, abs=0.01)

@@ -11,16 +11,16 @@ from typing import Any, cast
 
 from ..errors import DiffputerError
 from ..imputer import DiffPuter
-from ..methods.contract import InSampleOnlyError
 from ..methods.ours import Ours
 from ..methods.table import METHODS, make_method
 from ..runtime.devices import resolve_device
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
+from .display import describe_row
 from .metrics import end_rank
-from .published import PUBLISHED_RATE, find_published
-from .results import Row, append_rows, read_rows
-from .runner import OURS, find_method, is_done, run_task
+from .published import PUBLISHED_RATE
+from .results import append_rows, read_rows
+from .runner import OURS, find_method, is_done, is_failure, run_task
 from .task import TASK_MECHANISMS, Task
 
 
@@ -71,40 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             label=options.label,
         )
         append_rows(options.out, rows)
-        failed = failed or any(_is_failure(row) for row in rows)
+        failed = failed or any(is_failure(row) for row in rows)
         for row in rows:
             _say(describe_row(row))
     return int(failed)
-
-
-def describe_row(row: Row) -> str:
-    """Give a result as one line: scores times 100, the published ones in brackets ("?" if doubtful)."""
-    where = f"{row['task']}  {row['method']}  {row['setting']}"
-    if row["error"]:
-        return f"{where}  {'FAILED ' if _is_failure(row) else ''}{row['error']}"
-    if row["em_round"]:
-        where += f"  EM round {row['em_round']}"
-    words = [where]
-    for metric, title in (("mae", "MAE"), ("rmse", "RMSE"), ("accuracy", "accuracy")):
-        if row[metric] is not None:
-            beside = "" if row["em_round"] or row["rate"] != PUBLISHED_RATE else _show_published(row, metric)
-            words.append(f"{title} {100 * row[metric]:.2f}{beside}")
-    if row["mae_median"] is not None:
-        words.append(f"median {100 * row['mae_median']:.2f}/{100 * row['rmse_median']:.2f}")
-    if row["coverage"] is not None:
-        words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
-    if row["fit_seconds"] is not None:
-        rounds = f" ({row['em_rounds']} rounds, best {row['best_round']})" if row["em_rounds"] else ""
-        words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")
-    words.append(f"transform {row['transform_seconds']:.1f} s")
-    return "  ".join(words)
-
-
-def _show_published(row: Row, metric: str) -> str:
-    method = row["method"]
-    name = OURS if method.startswith(OURS) else METHODS[method][0].published
-    published = name and find_published(row["dataset"], row["mechanism"], row["setting"], metric, name)
-    return "" if not published else f" ({100 * published[0]:.2f}{'?' if published[1] else ''})"
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -138,11 +108,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--label", default="", help="a remark for the rows")
     parser.add_argument("--force", action="store_true", help="run again what the file already holds")
     return parser
-
-
-def _is_failure(row: Row) -> bool:
-    """Say whether a method failed at what it can do."""
-    return bool(row["error"]) and not str(row["error"]).startswith(InSampleOnlyError.__name__)
 
 
 def _check_settings(options: argparse.Namespace) -> None:

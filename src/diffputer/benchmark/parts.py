@@ -11,7 +11,15 @@ import numpy as np
 import pandas as pd
 
 from .datasets import Dataset
-from .metrics import Booleans, Floats, Scores, observed_deviation, score_draws, score_table
+from .metrics import (
+    Booleans,
+    Floats,
+    Scores,
+    energy_distance,
+    observed_deviation,
+    score_draws,
+    score_table,
+)
 from .results import Row
 from .task import Task
 
@@ -51,6 +59,18 @@ class Part:
         drawn = [draw.iloc[:, :p].to_numpy(dtype=np.float64)[scored] / unit for draw in draws]
         scores = score_draws(truth, np.stack(drawn))
         return {"coverage": scores.coverage, "crps": scores.crps, "pit": json.dumps(scores.pit)}
+
+    def score_energy(self, completed: Iterable[pd.DataFrame]) -> float | None:
+        """Score the rows with hidden numbers as a whole, completed once or several times over."""
+        p = len(self.deviation)
+        rows = self.scored[:, :p].any(axis=1)
+        if rows.sum() < 2:
+            return None
+        truth, *tables = (
+            table.iloc[:, :p].to_numpy(dtype=np.float64)[rows] / self.deviation
+            for table in (self.truth, *completed)
+        )
+        return energy_distance(truth, tables)
 
 
 def make_parts(task: Task, dataset: Dataset) -> tuple[Part, Part]:

@@ -55,7 +55,10 @@ def name_device(device: torch.device) -> str:
 
 
 def measure_peak_memory(device: torch.device) -> float | None:
-    """Give the most memory used so far in GB: of the GPU since the task began, or of this whole process."""
+    """Give the most memory used so far in GB: of the GPU since the task began, or of this process.
+
+    Of the processes that it started, if one of them used more and has ended.
+    """
     if device.type == "cuda":
         return round(torch.cuda.max_memory_allocated(device) / 1e9, 3)
     try:
@@ -63,7 +66,8 @@ def measure_peak_memory(device: torch.device) -> float | None:
     except ImportError:  # Windows
         return None
     unit = 1 if sys.platform == "darwin" else 1024
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9, 3)
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return round(max(resource.getrusage(who).ru_maxrss for who in whose) * unit / 1e9, 3)
 
 
 def find_git_hash() -> str | None:

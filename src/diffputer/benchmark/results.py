@@ -18,10 +18,10 @@ Row = dict[str, Any]
 FIELDS = (
     "task", "dataset", "mechanism", "rate", "mask_seed", "setting", "method", "label", "seed",
     "settings_hash", "em_round", "mae", "rmse", "accuracy", "mae_median", "rmse_median",
-    "coverage", "crps", "pit", "draws_scored", "rows_drawn", "fit_seconds", "transform_seconds",
-    "draw_seconds", "m_seconds", "e_seconds", "em_rounds", "best_round", "rows", "draws", "device", "threads",
-    "peak_memory_gb", "alone", "git_hash", "data_fingerprint", "protocol_version", "error",
-    "versions", "settings", "columns",
+    "coverage", "crps", "pit", "draws_scored", "rows_drawn", "energy", "fit_seconds",
+    "transform_seconds", "draw_seconds", "m_seconds", "e_seconds", "em_rounds", "best_round",
+    "rows", "draws", "device", "threads", "peak_memory_gb", "alone", "git_hash", "data_fingerprint",
+    "protocol_version", "error", "versions", "settings", "columns",
 )  # fmt: skip
 
 
@@ -42,16 +42,21 @@ def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]])
     target = Path(path)
     if not target.exists():
         _create(target)
-    with target.open(newline="", encoding="utf-8") as file:
+    check_columns(target)
+    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
+    _append(target, text.encode())
+
+
+def check_columns(path: str | os.PathLike[str]) -> None:
+    """Refuse a file of results that this version cannot append to."""
+    with open(path, newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
     if header != list(FIELDS):
         raise InputError(
-            f"Results must go to a file with the columns of this version, however: {target} has other ones. "
+            f"Results must go to a file with the columns of this version, however: {path} has other ones. "
             "Write to a new file, or add the columns that are new with "
             "diffputer.benchmark.results.add_columns(path)."
         )
-    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
-    _append(target, text.encode())
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
@@ -77,6 +82,12 @@ def add_columns(path: str | os.PathLike[str]) -> None:
     if not header or not set(header) <= set(FIELDS):
         foreign = sorted(set(header) - set(FIELDS))
         raise InputError(f"A file of results must have columns of FIELDS only, however: it has {foreign}.")
+    replace_rows(target, rows)
+
+
+def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file of results anew, whole or not at all; nobody else may be writing."""
+    target = Path(path)
     lines = [_format_line(list(FIELDS))]
     lines += [_format_line([row.get(name) for name in FIELDS]) for row in rows]
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

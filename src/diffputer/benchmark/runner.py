@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..imputer import DiffPuter
-from ..methods.contract import Method
+from ..methods.contract import InSampleOnlyError, Method
 from ..methods.ours import Ours
 from ..methods.table import make_method
 from ..runtime.devices import resolve_device, resolve_precision
@@ -41,7 +41,7 @@ def run_task(
     dataset: Dataset,
     parameters: Mapping[str, Any] | None = None,
     *,
-    method: str = OURS,
+    method: str | Method = OURS,
     seed: int | None = None,
     curve: bool = False,
     curve_rows: int = 2000,
@@ -61,8 +61,9 @@ def run_task(
     parameters : dict, optional
         Of DiffPuter, or settings of another method. Numeric columns are always taken as continuous: scores
         are of unrounded values.
-    method : str
-        "diffputer" or a name in `diffputer.methods.table.METHODS`. Only DiffPuter has a curve and draws.
+    method : str or Method
+        "diffputer", a name in `diffputer.methods.table.METHODS`, or a method that is none of them (it has
+        its settings already). Only DiffPuter has a curve and draws.
     seed : int, optional
         ``random_state`` of DiffPuter; default: the mask's.
     curve : bool
@@ -73,7 +74,7 @@ def run_task(
     draws_scored : int
         Joint draws whose coverage, CRPS and ranks are scored: 19, 39, 59, ...; 0 takes none.
     draw_rows : int
-        Rows of each table that are drawn for these scores.
+        Rows of each table that are drawn for these scores, and that the energy distance is of.
     alone : bool
         Whether this run has the machine to itself, so that its seconds mean something.
     label : str
@@ -91,7 +92,7 @@ def run_task(
     made = find_method(method, parameters or {})
     base = _describe_run(task, dataset, made, seed) | {"alone": alone, "label": label}
     if isinstance(made, Method):
-        return _run_method(made, make_parts(task, dataset), seed, base)
+        return _run_method(made, make_parts(task, dataset), seed, base, draw_rows)
     try:
         device = resolve_device(made.get("device", "auto"))
         if device.type == "cuda":
@@ -110,7 +111,7 @@ def run_task(
         imputer.fit(train.holes)
         base["fit_seconds"] = time.perf_counter() - started - watcher.seconds
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        return [base | {"setting": setting, "error": _reason(error)} for setting in SETTINGS_OF_ROWS]
+        return [base | {"setting": setting, "error": reason_of(error)} for setting in SETTINGS_OF_ROWS]
     after = base | _describe_fit(imputer)
     memory = {"peak_memory_gb": measure_peak_memory(device)}
     curve_rows_made = [base | {"fit_seconds": None} | memory | row for row in watcher.rows]
@@ -119,6 +120,16 @@ def run_task(
         for part in (train, test)
     ]
     return curve_rows_made + final
+
+
+def describe_failure(
+    task: Task, dataset: Dataset, method: str | Method, parameters: Mapping[str, Any], seed: int, reason: str
+) -> list[Row]:
+    """Give the rows of a run that left nothing behind but the reason."""
+    made = find_method(method, parameters)
+    device = resolve_device("cpu") if isinstance(made, Method) else resolve_device(made.get("device", "auto"))
+    base = _describe_run(task, dataset, made, seed) | {"device": name_device(device), "error": reason}
+    return [base | {"setting": setting} for setting in SETTINGS_OF_ROWS]
 
 
 def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_scored: int, drawn: Part) -> Row:
@@ -135,13 +146,17 @@ def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_score
             started = time.perf_counter()
             draws = imputer.sample(drawn.holes, n_draws=draws_scored)
             row["draw_seconds"] = time.perf_counter() - started
-            row |= drawn.score_draws(draws)
+            row |= drawn.score_draws(draws) | {"energy": drawn.score_energy(draws)}
+        else:
+            row["energy"] = drawn.score_energy([completed[: len(drawn.truth)]])
     except Exception as error:  # noqa: BLE001 - as above
-        row["error"] = _reason(error)
+        row["error"] = reason_of(error)
     return {"peak_memory_gb": measure_peak_memory(device)} | row
 
 
-def _run_method(method: Method, parts: tuple[Part, Part], seed: int, base: Row) -> list[Row]:
+def _run_method(
+    method: Method, parts: tuple[Part, Part], seed: int, base: Row, energy_rows: int
+) -> list[Row]:
     """Run a method other than DiffPuter: rows in sample and out of sample."""
     train, test = parts
     rows: list[Row] = []
@@ -154,7 +169,7 @@ def _run_method(method: Method, parts: tuple[Part, Part], seed: int, base: Row) 
             completed = method.fit_transform(train.holes, train.categorical, seed)
         base["fit_seconds"] = time.perf_counter() - started
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        return [base | {"setting": setting, "error": _reason(error)} for setting in SETTINGS_OF_ROWS]
+        return [base | {"setting": setting, "error": reason_of(error)} for setting in SETTINGS_OF_ROWS]
     for part in parts:
         row: Row = {"setting": part.setting, "rows": len(part.truth)}
         try:
@@ -163,8 +178,9 @@ def _run_method(method: Method, parts: tuple[Part, Part], seed: int, base: Row) 
                 completed = method.transform(part.holes)
             row["transform_seconds"] = time.perf_counter() - started
             row |= score_fields(part.score(completed))
+            row["energy"] = part.first(energy_rows).score_energy([completed[:energy_rows]])
         except Exception as error:  # noqa: BLE001 - as above
-            row["error"] = _reason(error)
+            row["error"] = reason_of(error)
         rows.append(base | row | {"peak_memory_gb": measure_peak_memory(torch.device("cpu"))})
     return rows
 
@@ -215,7 +231,7 @@ def is_done(
     parameters: Mapping[str, Any],
     seed: int,
     *,
-    method: str = OURS,
+    method: str | Method = OURS,
     curve: bool = False,
     draws_scored: int = 0,
 ) -> bool:
@@ -237,8 +253,8 @@ def is_done(
     return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
 
 
-def find_method(method: str, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:
-    """Make a method by its name; of DiffPuter, under any of its names, give the parameters.
+def find_method(method: str | Method, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:
+    """Make a method by its name, or take it as it is; of DiffPuter, under any name, give the parameters.
 
     Examples
     --------
@@ -247,7 +263,7 @@ def find_method(method: str, parameters: Mapping[str, Any]) -> Method | dict[str
     """
     if method == OURS:
         return dict(parameters)
-    made = make_method(method, **parameters)
+    made = method if isinstance(method, Method) else make_method(method, **parameters)
     return made.settings if isinstance(made, Ours) else made
 
 
@@ -285,5 +301,11 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
     return json.dumps(described, sort_keys=True, default=str)
 
 
-def _reason(error: Exception) -> str:
+def is_failure(row: Mapping[str, Any]) -> bool:
+    """Say whether a method failed at what it can do."""
+    return bool(row["error"]) and not str(row["error"]).startswith(InSampleOnlyError.__name__)
+
+
+def reason_of(error: BaseException) -> str:
+    """Give an exception as one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:1000]

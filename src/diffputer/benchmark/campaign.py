@@ -1,0 +1,249 @@
+"""Runs a suite: finds what is done, runs the rest, keeps one file of results for each method."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import InputError, SettingError
+from ..methods.contract import Method
+from ..methods.hyperimpute import HYPERIMPUTE, find_python
+from ..methods.table import METHODS
+from .datasets import DATA_VARIABLE, VARIANTS, file_of, split_name
+from .provenance import hash_settings
+from .results import Row, append_rows, check_columns, read_rows, replace_rows
+from .runner import OURS, describe_settings, is_done, is_failure, name_method
+from .scheduler import run_jobs
+from .suites import Job, Limits
+
+_MODULES = {"scikit-learn": "sklearn"}
+#: What tells runs apart: task, method, hash of the settings, seed.
+Key = tuple[str, str, str, str]
+
+
+@dataclass
+class Plan:
+    """What is left to do of some jobs.
+
+    Attributes
+    ----------
+    todo
+        To be run.
+    done
+        Whose rows are there.
+    failed
+        Whose rows are there, with a failure.
+    skipped
+        Method -> what it lacks on this machine; its jobs are in none of the lists.
+    missing
+        Data sets that are to be used and are not there.
+    """
+
+    todo: list[Job] = field(default_factory=list)
+    done: list[Job] = field(default_factory=list)
+    failed: list[Job] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def check_data(self) -> None:
+        """Refuse to begin without data."""
+        if self.missing:
+            bases = dict.fromkeys(VARIANTS.get(whole, whole) for whole, _ in map(split_name, self.missing))
+            raise InputError(
+                f"The data sets of a suite must be at hand, however: {', '.join(self.missing)} "
+                f"{'is' if len(self.missing) == 1 else 'are'} not. Fetch them with: diffputer bench data "
+                f"{' '.join(bases)}; or name a folder that has them (--data, {DATA_VARIABLE})."
+            )
+
+
+def plan_jobs(
+    jobs: Iterable[Job],
+    out: str | os.PathLike[str],
+    *,
+    data: str | None = None,
+    retry_failed: bool = False,
+) -> Plan:
+    """Find out what is done and what can be run.
+
+    Parameters
+    ----------
+    jobs : iterable of Job
+        What should be there in the end.
+    out : path
+        Folder of the results.
+    data : str, optional
+        Folder of the data sets.
+    retry_failed : bool
+        Run again what failed.
+
+    Returns
+    -------
+    Plan
+        In the order of the jobs.
+    """
+    plan = Plan()
+    known: dict[Path, dict[Key, list[dict[str, str]]]] = {}
+    for job in jobs:
+        path = results_path(out, job)
+        if path not in known:
+            known[path] = _by_key(read_rows(path))
+        rows = known[path].get(_key_of(job), [])
+        if _is_complete(rows, job):
+            failed = any(is_failure(row) for row in _last_rows(rows))
+            if not (failed and retry_failed):
+                (plan.failed if failed else plan.done).append(job)
+                continue
+        if job.entry.file is None and (lack := find_lack(job.entry.method)):
+            plan.skipped[job.entry.method] = lack
+        else:
+            plan.todo.append(job)
+    names = dict.fromkeys(job.task.dataset for job in plan.todo)
+    plan.missing = [name for name in names if (file := file_of(name, data)) and not file.is_file()]
+    return plan
+
+
+def run_plan(
+    plan: Plan,
+    out: str | os.PathLike[str],
+    *,
+    workers: int = 1,
+    threads: int = 1,
+    limits: Limits | None = None,
+    data: str | None = None,
+    alone: bool = False,
+    begun: Callable[[Job], None] = lambda job: None,
+    ended: Callable[[Job, list[Row], float], None] = lambda job, rows, seconds: None,
+) -> int:
+    """Run what is left to do; rows are kept as soon as a job ends.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of `plan_jobs`. Rows of failures that are to be run again are taken out first.
+    out : path
+        Folder of the results: ``<method>.csv`` for each method.
+    workers, threads, limits, data, alone
+        See `diffputer.benchmark.scheduler.run_jobs`.
+    begun, ended : callable
+        Are told of every job that begins, and of every one that ended, with its rows and seconds.
+
+    Returns
+    -------
+    int
+        How many jobs failed.
+    """
+    plan.check_data()
+    for path in {results_path(out, job) for job in plan.todo}:
+        if path.exists():
+            check_columns(path)
+    _forget_failures(plan.todo, out)
+    failures = 0
+    running = run_jobs(
+        plan.todo,
+        workers=workers,
+        threads=threads,
+        limits=limits,
+        data=data,
+        alone=alone and workers == 1,
+        begun=begun,
+    )
+    with closing(running):
+        for job, rows, seconds in running:
+            append_rows(results_path(out, job), rows)
+            failures += any(is_failure(row) for row in rows)
+            ended(job, rows, seconds)
+    return failures
+
+
+def results_path(out: str | os.PathLike[str], job: Job) -> Path:
+    """Give the file of a job's rows."""
+    return Path(out) / f"{job.entry.method}.csv"
+
+
+def find_lack(method: str) -> str | None:
+    """Say what a method needs that this machine lacks, and how to get it; None if it can run."""
+    if method == HYPERIMPUTE.name:
+        try:
+            find_python()
+        except SettingError as error:
+            return str(error)
+        return None
+    lacking = [name for name in METHODS[method][0].packages if not find_spec(_MODULES.get(name, name))]
+    return f"It needs {' and '.join(lacking)}: pip install 'diffputer[rivals]'." if lacking else None
+
+
+def estimate_left(seconds: Mapping[str, Sequence[float]], left: Iterable[Job], workers: int) -> float | None:
+    """Estimate the seconds until all is done; None as long as nothing is.
+
+    Parameters
+    ----------
+    seconds : mapping
+        Method -> what its finished jobs took.
+    left : iterable of Job
+        What is not finished.
+    workers : int
+        How many run at a time.
+
+    Returns
+    -------
+    float or None
+        A job is expected to take what its method took so far, or all methods together.
+    """
+    every = [value for values in seconds.values() for value in values]
+    if not every:
+        return None
+    typical = sum(every) / len(every)
+    means = {method: sum(values) / len(values) for method, values in seconds.items() if values}
+    return sum(means.get(job.entry.method, typical) for job in left) / workers
+
+
+def _key_of(job: Job) -> Key:
+    made = job.make()
+    return job.task.id, name_method(made), hash_settings(describe_settings(made)), str(job.task.mask_seed)
+
+
+def _by_key(rows: Iterable[dict[str, str]]) -> dict[Key, list[dict[str, str]]]:
+    found: dict[Key, list[dict[str, str]]] = {}
+    for row in rows:
+        found.setdefault((row["task"], row["method"], row["settings_hash"], row["seed"]), []).append(row)
+    return found
+
+
+def _last_rows(rows: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
+    """Give the last row of each setting: a later run counts, an earlier one was not good enough."""
+    return {(row["setting"], row["em_round"]): row for row in rows}.values()
+
+
+def _is_complete(rows: Sequence[Mapping[str, str]], job: Job) -> bool:
+    made = job.make()
+    method, parameters = (made, {}) if isinstance(made, Method) else (OURS, made)
+    return is_done(
+        rows,
+        job.task,
+        parameters,
+        job.task.mask_seed,
+        method=method,
+        curve=job.curve,
+        draws_scored=job.draws,
+    )
+
+
+def _forget_failures(jobs: Iterable[Job], out: str | os.PathLike[str]) -> None:
+    """Take the failures of jobs that will be run out of the results; nobody else may be writing."""
+    keys: dict[Path, set[Key]] = {}
+    for job in jobs:
+        keys.setdefault(results_path(out, job), set()).add(_key_of(job))
+    for path, mine in keys.items():
+        rows = read_rows(path)
+        stale = {
+            key
+            for key, those in _by_key(rows).items()
+            if key in mine and any(is_failure(row) for row in _last_rows(those))
+        }
+        if stale:
+            kept = [those for key, those in _by_key(rows).items() if key not in stale]
+            replace_rows(path, [row for those in kept for row in those])

@@ -1,0 +1,255 @@
+"""``diffputer bench``: list what there is, fetch data, run suites, show results.
+
+Nothing heavy is imported until a command runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import SettingError
+from ..runtime.reporting import EXIT_FAILURE, Reporter
+from .table_command import table
+
+if TYPE_CHECKING:
+    from .campaign import Plan
+    from .suites import Job, Suite
+
+#: Where results go unless told otherwise: DIR/<suite>/<method>.csv.
+RESULTS = Path("benchmarks") / "results"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Compare imputers on the paper's tasks: fetch data, run suites, show results.",
+    rich_markup_mode="rich",
+)
+app.command()(table)
+
+_Data = typer.Option(
+    "--data", metavar="DIR", help="Folder of the data sets.", show_default="$DIFFPUTER_DATA, else the cache"
+)
+_Debug = typer.Option("--debug", help="Show the traceback of an error.")
+_Quiet = typer.Option("--quiet", "-q", help="Only warnings and errors.")
+_Suite = typer.Argument(
+    metavar="SUITE", help="A name that [bold]diffputer bench list[/] shows, or a TOML file."
+)
+_Methods = typer.Option(
+    "--methods", metavar="A,B", help="Only these methods.", show_default="all of the suite"
+)
+_Datasets = typer.Option("--datasets", metavar="A,B", help="Only these data sets.", show_default="all")
+_Mechanisms = typer.Option("--mechanisms", metavar="A,B", help="Only these mechanisms.", show_default="all")
+_Seeds = typer.Option("--seeds", metavar="0,1", help="Only these mask seeds.", show_default="all")
+_Out = typer.Option(
+    "--out", metavar="DIR", help="Folder of the results.", show_default="benchmarks/results/SUITE"
+)
+_Workers = typer.Option("--workers", min=1, help="Runs at a time.")
+_Threads = typer.Option(
+    "--threads", min=1, help="For each run.", show_default="$OMP_NUM_THREADS, else cores / workers"
+)
+_Seconds = typer.Option("--limit-seconds", metavar="S", min=0, help="Time of a run.", show_default="suite's")
+_Gigabytes = typer.Option(
+    "--limit-gb", metavar="GB", min=0, help="Memory of a run.", show_default="the suite's"
+)
+_Device = typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where DiffPuter computes.")
+_DryRun = typer.Option("--dry-run", help="Say what is done and what would be run.")
+_Retry = typer.Option("--retry-failed", help="Run again what failed.")
+_Alone = typer.Option("--alone", help="Note in the rows that this run has the machine to itself.")
+_Names = typer.Argument(metavar="[NAME]...", help="Data sets.", show_default="the nine of the paper")
+_Raw = typer.Option("--raw", metavar="DIR", help="Folder with the files as downloaded by hand.")
+_Force = typer.Option("--force", help="Fetch also what is there.")
+
+
+@app.command("list")
+def list_all(
+    data: Annotated[str | None, _Data] = None,
+    debug: Annotated[bool, _Debug] = False,
+) -> None:
+    """Show the suites, the data sets (present or missing) and the methods (what each is, what it cannot)."""
+    with Reporter(debug=debug).reporting():
+        from .listing import print_lists
+
+        print_lists(data)
+
+
+@app.command()
+def data(
+    names: Annotated[list[str] | None, _Names] = None,
+    data: Annotated[str | None, _Data] = None,
+    raw: Annotated[str | None, _Raw] = None,
+    force: Annotated[bool, _Force] = False,
+    quiet: Annotated[bool, _Quiet] = False,
+    debug: Annotated[bool, _Debug] = False,
+) -> None:
+    """Fetch data sets from their public homes and prepare them; what is there stays as it is.
+
+    [cyan]diffputer bench data[/]  fetches the nine data sets of the paper
+
+    [cyan]diffputer bench data letter gesture_full --data tables[/]
+
+    [cyan]diffputer bench data --raw downloads[/]  for a machine without a network
+    """
+    session = Reporter(quiet, debug, interrupted="stopped; the same command fetches what is missing")
+    with session.reporting():
+        from .datasets import PAPER_DATASETS
+        from .fetch import fetch_datasets
+
+        fetch_datasets(names or PAPER_DATASETS, data, raw_folder=raw, force=force, report=session.say)
+
+
+@app.command()
+def run(
+    suite: Annotated[str, _Suite],
+    methods: Annotated[str | None, _Methods] = None,
+    datasets: Annotated[str | None, _Datasets] = None,
+    mechanisms: Annotated[str | None, _Mechanisms] = None,
+    seeds: Annotated[str | None, _Seeds] = None,
+    out: Annotated[Path | None, _Out] = None,
+    data: Annotated[str | None, _Data] = None,
+    workers: Annotated[int, _Workers] = 1,
+    threads: Annotated[int | None, _Threads] = None,
+    limit_seconds: Annotated[float | None, _Seconds] = None,
+    limit_gb: Annotated[float | None, _Gigabytes] = None,
+    device: Annotated[str, _Device] = "auto",
+    dry_run: Annotated[bool, _DryRun] = False,
+    retry_failed: Annotated[bool, _Retry] = False,
+    alone: Annotated[bool, _Alone] = False,
+    quiet: Annotated[bool, _Quiet] = False,
+    debug: Annotated[bool, _Debug] = False,
+) -> None:
+    """Run a suite. What is done is skipped: stop it with Ctrl-C, and the same command goes on.
+
+    A run that crashes, takes too long or too much memory is a row with the reason; the others go on.
+
+    [cyan]diffputer bench run mini[/]  minutes, nothing to download
+
+    [cyan]diffputer bench run small --workers 2 --limit-seconds 1800[/]
+
+    [cyan]diffputer bench run paper-mcar --methods diffputer-balanced --seeds 0,1 --device cuda[/]
+    """
+    session = Reporter(quiet, debug)
+    with session.reporting(), _ending_like_ctrl_c():
+        from .suites import Limits, load_suite
+
+        chosen = load_suite(suite)
+        folder = RESULTS / chosen.name if out is None else out
+        session.interrupted = (
+            f"stopped; the rows of finished runs are in {folder}, and the same command goes on from there"
+        )
+        limits = Limits(
+            chosen.limits.seconds if limit_seconds is None else limit_seconds or None,
+            chosen.limits.gigabytes if limit_gb is None else limit_gb or None,
+        )
+        jobs = chosen.jobs(
+            methods=_split(methods),
+            datasets=_split(datasets),
+            mechanisms=_split(mechanisms),
+            seeds=_numbers(seeds),
+            device=device,
+        )
+        plan = _plan(session, chosen, jobs, folder, data, retry_failed)
+        if dry_run:
+            if plan.missing:
+                session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
+            for state, those in (("done", plan.done), ("failed", plan.failed), ("to run", plan.todo)):
+                for job in those:
+                    typer.echo(f"{state}\t{job.words}")
+            return
+        failures = _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
+        if failures:
+            sys.exit(EXIT_FAILURE)
+
+
+def _plan(
+    session: Reporter, suite: Suite, jobs: list[Job], out: Path, data: str | None, retry_failed: bool
+) -> Plan:
+    from .campaign import plan_jobs
+
+    plan = plan_jobs(jobs, out, data=data, retry_failed=retry_failed)
+    for method, lack in plan.skipped.items():
+        session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
+    failed = f", {len(plan.failed):,} failed before (--retry-failed runs them again)" if plan.failed else ""
+    session.say(
+        f"{suite.name}: {len(jobs):,} runs, {len(plan.done):,} done{failed}, {len(plan.todo):,} to run; "
+        f"results in {out}"
+    )
+    return plan
+
+
+def _run(
+    session: Reporter,
+    plan: Plan,
+    out: Path,
+    workers: int,
+    threads: int | None,
+    limits: Any,
+    data: str | None,
+    alone: bool,
+    quiet: bool,
+) -> int:
+    from .campaign import run_plan
+    from .display import describe_row, show_duration, show_runs
+    from .scheduler import default_threads
+
+    if not plan.todo:
+        return 0
+    started = time.monotonic()
+    with show_runs(plan.todo, workers, None if not quiet else False) as display:
+
+        def ended(job: Job, rows: list[dict[str, Any]], seconds: float) -> None:
+            display.ended(job, rows, seconds)
+            for row in rows:
+                if not row["em_round"]:
+                    session.say(describe_row(row))
+
+        failures = run_plan(
+            plan,
+            out,
+            workers=workers,
+            threads=default_threads(workers) if threads is None else threads,
+            limits=limits,
+            data=data,
+            alone=alone,
+            begun=display.begun,
+            ended=ended,
+        )
+    taken = show_duration(time.monotonic() - started)
+    failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
+    session.say(f"{len(plan.todo):,} runs took {taken}; {failed}")
+    return failures
+
+
+def _split(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in _split(text) or []]
+    except ValueError:
+        raise SettingError(f"--seeds must be whole numbers, as in 0,1,2, however: {text!r}.") from None
+
+
+@contextmanager
+def _ending_like_ctrl_c() -> Iterator[None]:
+    """Let a request to end (SIGTERM, of a batch system say) stop the run as cleanly as Ctrl-C does."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,407 @@
+"""Suites and what becomes of them: every name exists, runs resume, whatever a method does is a row."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from diffputer.benchmark import campaign, scheduler
+from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
+from diffputer.benchmark.cli import _ending_like_ctrl_c
+from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
+from diffputer.benchmark.display import describe_row, show_runs
+from diffputer.benchmark.processes import resident_gigabytes
+from diffputer.benchmark.results import FIELDS, append_rows, read_rows
+from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
+from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
+from diffputer.benchmark.task import TASK_MECHANISMS, Task
+from diffputer.cli import app
+from diffputer.errors import InputError, SettingError
+from diffputer.methods.table import METHODS
+from tests.cli_tools import PROGRAM
+
+#: A method of one short file, as users write theirs; it does what its setting says instead of imputing.
+FAKE = """
+import os, pathlib, signal, subprocess, sys, time
+import numpy as np
+from diffputer.methods.contract import Facts, Setting
+from diffputer.methods.simple import ColumnValue
+
+FACTS = Facts("fake", what="Misbehaves.", source="Tests.", cannot="Be trusted.",
+              settings={"does": Setting("mean", "tests"), "folder": Setting("", "tests")})
+
+class Fake(ColumnValue):
+    def _fit(self, x, n_levels, seed):
+        match self.settings["does"]:
+            case "exit": os._exit(7)
+            case "crash":
+                print("last words", flush=True)
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "raise": raise MemoryError("no more")
+            case "hoard":
+                kept = np.ones(200_000_000)
+                time.sleep(600)
+            case "hang":
+                child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+                pids = pathlib.Path(self.settings["folder"]) / "pids"
+                pids.write_text(f"{os.getpid()} {child.pid}")
+                time.sleep(600)
+        super()._fit(x, n_levels, seed)
+
+METHOD = (FACTS, Fake)
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    (tmp_path / "fake.py").write_text(FAKE)
+
+    def make(does, dataset="wine@40", seed=0, **settings):
+        given = {"does": does, "folder": str(tmp_path), **settings}
+        return Job(Task(dataset, mask_seed=seed), Entry("fake", does, given, str(tmp_path / "fake.py")))
+
+    return make
+
+
+def write_suite(folder, methods, more=""):
+    path = folder / "own.toml"
+    path.write_text(f'datasets = ["wine", "diabetes"]\nrows = 40\nmethods = [{methods}]\n{more}')
+    return str(path)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- suites
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_every_name_in_a_suite_exists(name, tmp_path):
+    suite = load_suite(name)
+    assert suite.about.endswith(".")
+    assert set(suite.mechanisms) <= set(TASK_MECHANISMS)
+    for dataset in suite.datasets:
+        file_of(dataset, tmp_path)
+    jobs = suite.jobs(device="cpu")
+    first = [describe_plainly(job, 1) for job in jobs if job.task == jobs[0].task]
+    assert len({(row["method"], row["settings_hash"]) for row in first}) == len(first) == len(suite.methods)
+    product = len(suite.datasets) * len(suite.mechanisms) * len(suite.rates) * len(suite.seeds)
+    assert len(jobs) == product * len(suite.methods)
+    assert suite.limits.seconds
+    assert suite.limits.gigabytes
+
+
+def test_the_suites_that_are_asked_for_are_there():
+    wanted = {"mini", "small", "paper-mcar", "paper-mar", "paper-mnar"}
+    ablations = {"em-rounds", "draws", "sampling-steps", "missing-ratio", "training-time"}
+    assert set(list_suites()) >= wanted | {f"ablation-{name}" for name in ablations}
+    mini, small = load_suite("mini"), load_suite("small")
+    assert {entry.method for entry in mini.methods} == set(METHODS)
+    assert set(mini.mechanisms) == set(TASK_MECHANISMS)
+    assert all(file_of(name) is None for name in mini.datasets)
+    assert {split_name(name) for name in small.datasets} == {(name, 2000) for name in PAPER_DATASETS}
+    assert {entry.method for entry in small.methods} == set(METHODS)
+    for mechanism in ("mcar", "mar", "mnar"):
+        paper = load_suite(f"paper-{mechanism}")
+        assert set(paper.datasets) == set(PAPER_DATASETS)
+        assert (len(paper.seeds), paper.rates, paper.mechanisms) == (10, (0.3,), (mechanism,))
+
+
+def test_a_star_stands_for_all_other_methods(tmp_path):
+    suite = load_suite(write_suite(tmp_path, '{method = "knn", neighbours = 3}, "*"'))
+    assert [entry.method for entry in suite.methods] == ["knn", *(name for name in METHODS if name != "knn")]
+    assert suite.methods[0].settings == {"neighbours": 3}
+    assert suite.datasets == ("wine@40", "diabetes@40")
+    assert suite.name == "own"
+
+
+@pytest.mark.parametrize(
+    ("methods", "more", "words"),
+    [
+        ('"nonsense"', "", "'nonsense' is not"),
+        ('{method = "knn", k = 3}', "", "it has: neighbours"),
+        ('{method = "diffputer-fast", n_drawz = 3}', "", "n_drawz"),
+        ('{label = "x"}', "", "a name or a table"),
+        ('{method = "own", file = "nowhere.py"}', "", r"nowhere\.py is not"),
+        ('"mean"', "metods = 3", "has metods"),
+        ('"mean"', "limits = { hours = 3 }", "has hours"),
+        ('"mean"', "limits = { seconds = -3 }", "seconds"),
+        ('"mean"', 'mechanisms = ["mmar"]', "mmar"),
+        ('"mean"', "rates = [30]", "rate"),
+        ('"mean"', "draws = 10", "19, 39, 59"),
+        ('"mean"', "seeds = [0", "valid TOML"),
+        ("", "", "list of methods"),
+    ],
+)
+def test_mistakes_in_a_suite_are_found_before_anything_runs(methods, more, words, tmp_path):
+    with pytest.raises((InputError, SettingError), match=words):
+        load_suite(write_suite(tmp_path, methods, more))
+
+
+def test_files_that_define_no_method_are_refused(tmp_path):
+    (tmp_path / "fake.py").write_text("METHOD = 3")
+    with pytest.raises(InputError, match="METHOD = "):
+        load_suite(write_suite(tmp_path, '{method = "fake", file = "fake.py"}'))
+    (tmp_path / "other.py").write_text(FAKE)
+    with pytest.raises(SettingError, match="it defines 'fake'"):
+        load_suite(write_suite(tmp_path, '{method = "other", file = "other.py"}'))
+    with pytest.raises(InputError, match=r"one of .*mini.*'maxi' is none"):
+        load_suite("maxi")
+    assert "fake" not in METHODS
+
+
+def test_filters_choose_among_what_the_suite_has(tmp_path):
+    suite = load_suite(write_suite(tmp_path, '"mean", "knn"', "seeds = [0, 1, 2]"))
+    jobs = suite.jobs(methods=["knn"], datasets=["wine"], seeds=[0, 2])
+    assert [job.words for job in jobs] == ["wine@40/mcar/0.3/0  knn", "wine@40/mcar/0.3/2  knn"]
+    assert suite.jobs(datasets=["wine@40"], methods=["knn"], seeds=[0, 2]) == jobs
+    assert suite.jobs(mechanisms=["mcar"]) == suite.jobs()
+    for chosen in ({"methods": ["mice"]}, {"datasets": ["iris"]}, {"seeds": [7]}, {"mechanisms": ["mar"]}):
+        with pytest.raises(SettingError, match="must be in suite own"):
+            suite.jobs(**chosen)
+    (ours,) = load_suite("paper-mcar").jobs(
+        methods=["diffputer-fast"], datasets=["news"], seeds=[3], device="cpu"
+    )
+    assert ours.make()["device"] == "cpu"
+
+
+# --- plans
+
+
+def keep(job, out, **fields):
+    rows = [describe_plainly(job, 1) | {"setting": s} | fields for s in ("in_sample", "out_of_sample")]
+    append_rows(results_path(out, job), rows)
+
+
+def test_plan_skips_what_is_done_and_retries_failures_when_asked(fake, tmp_path):
+    jobs = [fake(does, seed=seed) for seed in (0, 1) for does in ("mean", "exit")]
+    keep(jobs[0], tmp_path, mae=0.5)
+    keep(jobs[1], tmp_path, error="Crash: of old.")
+    plan = plan_jobs(jobs, tmp_path)
+    assert (plan.done, plan.failed, plan.todo) == (jobs[:1], jobs[1:2], jobs[2:])
+    plan = plan_jobs(jobs, tmp_path, retry_failed=True)
+    assert (plan.done, plan.failed, plan.todo) == (jobs[:1], [], jobs[1:])
+    campaign._forget_failures(plan.todo, tmp_path)
+    assert [row["error"] for row in read_rows(tmp_path / "fake.csv")] == ["", ""]
+    keep(jobs[2], tmp_path, error="InSampleOnlyError: cannot.")
+    assert plan_jobs(jobs, tmp_path).done == [jobs[0], jobs[2]]
+
+
+def test_settings_cuts_and_draws_make_other_runs(fake, tmp_path):
+    keep(fake("mean"), tmp_path, mae=0.5)
+    others = [fake("mean", folder="x"), fake("mean", dataset="wine@41"), fake("mean", dataset="wine")]
+    assert plan_jobs([fake("mean"), *others], tmp_path).todo == others
+    task, entry = Task("wine"), Entry("diffputer-fast")
+    keep(Job(task, entry, "cpu"), tmp_path, mae=0.5)
+    assert plan_jobs([Job(task, entry, "cpu", draws=19)], tmp_path).todo
+    assert plan_jobs([Job(task, entry, "cpu")], tmp_path).done
+
+
+def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monkeypatch):
+    monkeypatch.delenv("DIFFPUTER_HYPERIMPUTE", raising=False)
+    jobs = [Job(Task("wine"), Entry(name)) for name in ("mean", "hyperimpute")]
+    plan = plan_jobs(jobs, tmp_path)
+    assert plan.todo == jobs[:1]
+    assert "DIFFPUTER_HYPERIMPUTE" in plan.skipped["hyperimpute"]
+    monkeypatch.setattr(campaign, "find_spec", lambda name: None)
+    assert "pip install" in find_lack("miceforest")
+    assert find_lack("mean") is None
+    jobs = [Job(Task(name), Entry("mean")) for name in ("letter@50", "bean_authors", "wine")]
+    plan = plan_jobs(jobs, tmp_path, data=tmp_path)
+    assert plan.missing == ["letter@50", "bean_authors"]
+    with pytest.raises(InputError, match=r"letter@50, bean_authors are not.*bench data letter bean;"):
+        run_plan(plan, tmp_path, data=tmp_path)
+
+
+def test_results_of_another_version_are_refused_before_anything_runs(fake, tmp_path):
+    (tmp_path / "fake.csv").write_text("task,method,settings_hash,seed\n")
+    with pytest.raises(InputError, match="add_columns"):
+        run_plan(plan_jobs([fake("mean")], tmp_path), tmp_path)
+
+
+def test_time_left_is_estimated_by_method():
+    jobs = [Job(Task("wine"), Entry(name)) for name in ("mean", "mean", "knn", "mice")]
+    assert estimate_left({}, jobs, 1) is None
+    assert estimate_left({"mean": [1.0, 3.0], "knn": [8.0]}, jobs, 1) == 2 + 2 + 8 + 4
+    assert estimate_left({"mean": [2.0]}, jobs, 4) == 2
+
+
+# --- runs
+
+
+def test_whatever_a_method_does_is_a_row_and_the_others_go_on(fake, tmp_path):
+    does = ["mean", "exit", "crash", "raise", "hoard", "mean"]
+    jobs = [fake(name, seed=seed) for seed, name in enumerate(does)]
+    jobs.insert(1, Job(Task("letter", mask_seed=9), Entry("mean")))  # whose file is not there
+    running = run_jobs(jobs, threads=1, limits=Limits(600, 1.5), data=str(tmp_path))
+    ended = {job.task.mask_seed: rows for job, rows, _ in running}
+    assert "letter.csv.gz is not there" in ended.pop(9)[0]["error"]
+    errors = {seed: {row["error"] for row in rows} for seed, rows in ended.items()}
+    assert errors[0] == errors[5] == {None}
+    (left,), (crashed,), (raised,), (hoarded,) = (errors[seed] for seed in (1, 2, 3, 4))
+    assert left.startswith("Crash: the process did not finish, it ended with code 7")
+    assert "SIGSEGV" in crashed
+    assert "last words" in crashed
+    assert raised == "MemoryError: no more"
+    assert re.fullmatch(r"MemoryLimit: it used \d\.\d\d GB, more than 1\.5 GB\.", hoarded)
+    for seed, rows in ended.items():
+        assert [row["setting"] for row in rows] == ["in_sample", "out_of_sample"]
+        for row in rows:
+            assert set(row) == set(FIELDS)
+            assert (row["task"], row["method"], row["label"]) == (
+                f"wine@40/mcar/0.3/{seed}",
+                "fake",
+                does[seed],
+            )
+            assert len(row["data_fingerprint"]) == 64
+            assert row["device"]
+            assert row["threads"] == 1
+            assert '"torch"' in row["versions"]
+            assert (row["mae"] is None) == (seed not in (0, 5))
+    assert all(row["energy"] > 0 for row in ended[0])
+    assert "FAILED Crash" in describe_row(ended[1][0])
+    assert "energy" in describe_row(ended[0][0])
+
+
+def test_workers_that_cannot_start_are_no_fault_of_a_method(fake, monkeypatch):
+    code = "import sys; sys.exit('no torch here')"
+    start = scheduler.start_session
+    monkeypatch.setattr(scheduler, "start_session", lambda command, **o: start([command[0], "-c", code], **o))
+    with pytest.raises(WorkerError, match="no torch here"):
+        list(run_jobs([fake("mean")]))
+
+
+def test_a_run_that_takes_too_long_is_killed_with_its_children(fake, tmp_path):
+    ((_, rows, _),) = run_jobs([fake("hang")], limits=Limits(seconds=3))
+    assert {row["error"] for row in rows} == {"TimeLimit: it took longer than 3 seconds."}
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not is_alive(pid)
+
+
+def test_memory_of_a_session_is_that_of_its_processes():
+    code = "import time; x = b'x' * 200_000_000; print('ready', flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        process.stdout.readline()
+        used = resident_gigabytes(process.pid)
+        process.kill()
+    assert 0.2 < used < 0.4
+
+
+# --- the command
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def test_command_runs_resumes_and_retries(fake, tmp_path):
+    suite = write_suite(
+        tmp_path, '"mean", {method = "fake", file = "fake.py", does = "exit"}', 'mechanisms = ["mcar", "mar"]'
+    )
+    options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
+    planned = invoke(*options, "--dry-run")
+    assert planned.stdout.splitlines() == [
+        "to run\twine@40/mcar/0.3/0  mean",
+        "to run\twine@40/mcar/0.3/0  fake",
+        "to run\twine@40/mar/0.3/0  mean",
+        "to run\twine@40/mar/0.3/0  fake",
+    ]
+    assert not (tmp_path / "out").exists()
+    said = invoke(*options, "--workers", 2, code=1).stderr
+    assert "4 runs, 0 done, 4 to run" in said
+    assert said.count("MAE") == 4
+    assert "2 failed, column error tells why" in said
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fake.csv", "mean.csv"]
+    kept = [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")]
+    assert [len(rows) for rows in kept] == [4, 4]
+    said = invoke(*options).stderr
+    assert "2 done, 2 failed before (--retry-failed runs them again), 0 to run" in said
+    assert [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")] == kept
+    (tmp_path / "fake.py").write_text(FAKE.replace("os._exit(7)", "pass"))
+    assert invoke(*options, "--retry-failed", "--quiet").stderr == ""
+    assert [row["error"] for row in read_rows(tmp_path / "out" / "fake.csv")] == [""] * 4
+
+
+def test_command_says_what_is_wrong(tmp_path):
+    suite = write_suite(tmp_path, '"mean"')
+    assert "one of" in invoke("run", "maxi", code=2).stderr
+    assert "0,1,2" in invoke("run", suite, "--seeds", "x", code=2).stderr
+    assert "must be in suite" in invoke("run", suite, "--methods", "mice", code=2).stderr
+    assert "only data sets" in invoke("data", "iris", "--data", tmp_path, code=2).stderr.lower()
+    absent = ("run", "paper-mcar", "--datasets", "letter", "--methods", "mean", "--data", tmp_path)
+    assert "bench data letter" in invoke(*absent, code=2).stderr
+    planned = invoke(*absent, "--dry-run")
+    assert "not there yet: letter" in planned.stderr
+    assert planned.stdout.count("to run") == 10
+
+
+def test_command_lists_suites_data_and_methods(tmp_path):
+    shown = " ".join(invoke("list", "--data", tmp_path).stdout.split())
+    for name in (
+        *list_suites(),
+        *PAPER_DATASETS,
+        *METHODS,
+        "california_sample",
+        "gesture_full",
+        "news_clean",
+    ):
+        assert name in shown
+    assert "9 of 9 missing" in shown
+    assert str(tmp_path) in shown.replace(" ", "")
+
+
+def test_bar_shows_what_is_left(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    jobs = [Job(Task("wine"), Entry("mean")), Job(Task("wine"), Entry("knn"))]
+    with show_runs(jobs, 1, True) as shown:
+        shown.begun(jobs[0])
+        shown.ended(jobs[0], [{"error": "Crash: bad."}], 3.0)
+        shown.begun(jobs[1])
+    words = re.sub(r"\x1b\[[\d;?]*\w", "", capsys.readouterr().err)
+    assert "1/2" in words
+    assert "about 3 s left, 1 failed, knn on wine" in words
+    with show_runs(jobs, 1) as shown:  # not a terminal
+        shown.ended(jobs[0], [], 3.0)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_request_to_end_is_taken_for_ctrl_c():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), _ending_like_ctrl_c():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(fake, tmp_path):
+    entries = f'"mean", {{method = "fake", file = "fake.py", does = "hang", folder = "{tmp_path}"}}'
+    suite = write_suite(tmp_path, entries)
+    command = [*PROGRAM, "bench", "run", suite, "--datasets", "wine", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert len(read_rows(tmp_path / "out" / "mean.csv")) == 2
+    assert not (tmp_path / "out" / "fake.csv").exists()
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not is_alive(pid)
