@@ -141,7 +141,7 @@ HOSTILE = {
     "objects": np.array([["a", 1.5], [None, None], ["b", 2.5]], dtype=object),
     "polars": pl.from_pandas(ugly_frame(80).reset_index(drop=True)),
     "arrow": pa.Table.from_pandas(ugly_frame(80), preserve_index=False),
-    "wide": holed(np.random.default_rng(0).normal(size=(40, 55)), 0.35, np.random.default_rng(1)),
+    "wide": holed(np.random.default_rng(0).normal(size=(28, 55)), 0.35, np.random.default_rng(1)),
 }
 
 
