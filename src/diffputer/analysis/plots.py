@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..tables.cells import Cells
 from ..tables.frames import read_table
 from ..tables.schema import Column, Kind, Schema, Status
-from .style import GREY, IMPUTED, OBSERVED, SMALL, TAIL, TRUTH, density, finite, fit_to_axis, say
+from .style import GREY, IMPUTED, OBSERVED, SMALL, TAIL, TRUTH, density, edges_of, finite, fit_to_axis, say
 from .wording import short
 
 Floats = NDArray[np.float64]
@@ -28,8 +28,6 @@ Booleans = NDArray[np.bool_]
 
 MOST_PANELS = 24  # of a wider table the columns with most holes are shown
 MOST_LEVELS = 7  # of a category; the rest is one bar
-MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
-GRID = 256  # points of a curve
 _BARS = [OBSERVED["color"], IMPUTED["color"]]
 
 
@@ -205,12 +203,11 @@ def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]
     if not shown.size:
         say(axes, "nothing observed, nothing filled")
         return False
-    values, low, high = fit_to_axis(axes.xaxis, column, values)
+    values, low, high = fit_to_axis(axes.xaxis, column, values, ticks=4)
     if low == high:
-        _plot_constant(axes, low, values)
+        plot_constant(axes, low, values)
         return False
-    whole = column.kind == Kind.INTEGER and low == round(low) and high - low < MOST_STEPS
-    edges = np.arange(low, high + 2.0) - 0.5 if whole else np.linspace(low, high, GRID + 1)
+    edges, whole = edges_of(column, low, high)
     middle = (edges[:-1] + edges[1:]) / 2
     top = 0.0
     styles = ({**OBSERVED, "linewidth": 0}, {**IMPUTED, "linewidth": 2.0}, TRUTH)
@@ -229,8 +226,8 @@ def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]
     return any(bool(((part < low) | (part > high)).any()) for part in values)
 
 
-def _plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
-    """One value only: a bar of the observed cells, a bar of the filled ones."""
+def plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
+    """Draw a column of one value: a bar of the observed cells, a bar of the filled ones."""
     total = max(sum(len(part) for part in values[:2]), 1)
     axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, color=_BARS)
     axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])

@@ -31,6 +31,8 @@ TRUTH: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4
 
 TAIL = 0.01  # share of each tail that may lie outside a panel, so that outliers do not flatten the rest
 STEEP = 30  # times the median: where the axis would end that far out, it is logarithmic
+MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
+GRID = 256  # points of a curve
 SMALL, GREY, DARK = 8, "#55595e", "#8a9099"
 _UNITS = (("d", DAY), ("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1000.0))
 _DAYS_OF_MATPLOTLIB = (-719_162.0, 2_932_896.0)  # the years 1 to 9999, counted from 1970
@@ -51,7 +53,9 @@ def new_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
 
 def head(axes: Axes, title: str, note: str = "") -> None:
     """Write a title to the left and a note to the right, and take away lines that say nothing."""
-    axes.set_title(short(title, 60), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    inches = axes.bbox.width / axes.figure.dpi
+    room = int((inches - 0.065 * len(note)) / 0.09)  # letters of both sizes are about so wide
+    axes.set_title(short(title, max(room, 12)), loc="left", fontsize=10, fontweight="bold", parse_math=False)
     if note:
         axes.set_title(note, loc="right", fontsize=SMALL, color=GREY, parse_math=False)
     for side in ("top", "right"):
@@ -63,15 +67,19 @@ def head(axes: Axes, title: str, note: str = "") -> None:
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
     """Name the axes, in small grey letters."""
-    axes.set_xlabel(short(x, 60), fontsize=SMALL, color=GREY, parse_math=False)
-    axes.set_ylabel(short(y, 60), fontsize=SMALL, color=GREY, parse_math=False)
+    axes.set_xlabel(short(x, 90), fontsize=SMALL, color=GREY, parse_math=False)
+    axes.set_ylabel(short(y, 50), fontsize=SMALL, color=GREY, parse_math=False)
 
 
 def name_places(axis: Any, names: Sequence[Any], length: int = 18, **style: Any) -> None:
-    """Write names at 0, 1, 2, ... of an axis; of very many only some, evenly spaced."""
+    """Write names at 0, 1, 2, ... of an axis, sloping where they would touch; of very many only some."""
     step = max(1, math.ceil(len(names) / 60))
+    labels = [short(name, length) for name in names[::step]]
+    inches = axis.axes.bbox.width / axis.axes.figure.dpi
+    if axis.axis_name == "x" and len(labels) * (max(map(len, labels), default=0) + 2) * 0.075 > inches:
+        style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} | style
     axis.set_ticks(list(range(0, len(names), step)))
-    axis.set_ticklabels([short(name, length) for name in names[::step]], parse_math=False, **style)
+    axis.set_ticklabels(labels, parse_math=False, **style)
 
 
 def legend(axes: Axes, handles: list[Any], **where: Any) -> None:
@@ -81,38 +89,40 @@ def legend(axes: Axes, handles: list[Any], **where: Any) -> None:
         text.set_parse_math(False)
 
 
-def fit_to_axis(axis: Any, column: Column, groups: list[Floats]) -> tuple[list[Floats], float, float]:
+def fit_to_axis(
+    axis: Any, column: Column, groups: list[Floats], ticks: int = 6
+) -> tuple[list[Floats], float, float]:
     """Prepare an axis for the numbers of a column: units, logarithm where steep, and its ends.
 
     Gives the numbers as they are to be drawn, and both ends; groups without numbers stay empty.
     """
     if not any(group.size for group in groups):
         return groups, 0.0, 1.0
-    values = in_units(axis, column, groups)
+    values = in_units(axis, column, groups, ticks)
     low, high = ends_of(values)
     if low < high and column.kind in (Kind.CONTINUOUS, Kind.INTEGER) and is_steep(values, high):
-        axis.set_major_locator(MaxNLocator(4, integer=True))
+        axis.set_major_locator(MaxNLocator(ticks, integer=True))
         axis.set_major_formatter(FuncFormatter(lambda power, _: tick(10.0**power)))
         values = [np.log10(part) for part in values]
         low, high = ends_of(values)
     return values, low, high
 
 
-def in_units(axis: Any, column: Column, values: list[Floats]) -> list[Floats]:
+def in_units(axis: Any, column: Column, values: list[Floats], ticks: int) -> list[Floats]:
     """Numbers of an axis: dates in days since 1970, durations and times in a unit that suits them."""
     if column.kind == Kind.DATETIME:
         days = [part / DAY for part in values]
         every = np.concatenate(days)
         if _DAYS_OF_MATPLOTLIB[0] <= every.min() and every.max() <= _DAYS_OF_MATPLOTLIB[1]:
-            locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
+            locator = AutoDateLocator(minticks=3, maxticks=ticks + 1)  # type: ignore[no-untyped-call]
             axis.set_major_locator(locator)
             formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
             axis.set_major_formatter(formatter)
             axis.get_offset_text().set(size=SMALL, color=GREY)
             return days
-        _count_ticks(axis)
+        _count_ticks(axis, ticks)
         return [1970 + part / 365.2425 for part in days]
-    _count_ticks(axis)
+    _count_ticks(axis, ticks)
     if column.kind not in (Kind.DURATION, Kind.TIME):
         return values
     largest = float(np.abs(np.concatenate(values)).max())
@@ -123,8 +133,8 @@ def in_units(axis: Any, column: Column, values: list[Floats]) -> list[Floats]:
     return [part / size for part in values]
 
 
-def _count_ticks(axis: Any) -> None:
-    axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+def _count_ticks(axis: Any, ticks: int) -> None:
+    axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(tick))
 
 
@@ -170,6 +180,12 @@ def is_steep(values: list[Floats], high: float) -> bool:
     return bool(every.min() > 0 and high > STEEP * np.median(every))
 
 
+def edges_of(column: Column, low: float, high: float) -> tuple[Floats, bool]:
+    """Give the edges of the bins of a density, and whether they hold one integer each."""
+    steps = column.kind == Kind.INTEGER and low == round(low) and high - low < MOST_STEPS
+    return (np.arange(low, high + 2.0) - 0.5 if steps else np.linspace(low, high, GRID + 1)), steps
+
+
 def density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
     """Density at the middle of each bin, [bins]; smoothed by a normal kernel that stays inside the ends."""
     if not values.size:
@@ -179,10 +195,8 @@ def density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
     if smooth:
         quarter, three_quarters = np.quantile(values, [0.25, 0.75])
         inside = values[(values >= edges[0]) & (values <= edges[-1])]
-        spread = min(
-            s for s in (inside.std(), (three_quarters - quarter) / 1.34, edges[-1] - edges[0]) if s > 0
-        )
-        width = 0.9 * spread * len(values) ** -0.2  # Silverman's rule
+        spreads = [s for s in (inside.std(), (three_quarters - quarter) / 1.34) if s > 0]
+        width = 0.9 * min(spreads, default=0.0) * len(values) ** -0.2  # Silverman's rule
         counts = gaussian_filter1d(counts, max(width / bin_width, 1.5), mode="reflect")
     density: Floats = counts / (len(values) * bin_width)
     return density

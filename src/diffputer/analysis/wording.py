@@ -55,7 +55,5 @@ def _cell(value: Any, digits: int) -> str:
         return f"{value:,}"
     if isinstance(value, float | np.floating):
         value = float(value)
-        return (
-            "" if np.isnan(value) else f"{value:.{digits}f}" if 1e-3 <= abs(value) < 1e4 else f"{value:.3g}"
-        )
+        return "" if np.isnan(value) else f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.3g}"
     return "" if value is None else short(value, 60)
