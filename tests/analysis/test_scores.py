@@ -17,7 +17,7 @@ from diffputer.analysis.distances import (
     sliced_wasserstein_of_points,
 )
 from diffputer.analysis.iscore import energy_i_score
-from diffputer.analysis.propensity import propensity
+from diffputer.analysis.propensities import propensity
 from diffputer.analysis.scores import (
     covered,
     crps,

@@ -235,7 +235,7 @@ def plot_propensity(found: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     found : pandas.DataFrame
-        What `diffputer.analysis.propensity.propensity` gives.
+        What `diffputer.analysis.propensities.propensity` gives.
     ax : matplotlib.axes.Axes, optional
         Where to draw.
 

@@ -102,7 +102,8 @@ def plot_density(
     handles = [Patch(**OBSERVED, label="observed"), Line2D([], [], **IMPUTED, linewidth=1.5, label=words)]
     legend(axes, handles)
     if low == high:
-        plot_constant(axes, low, [groups[0], np.concatenate(groups[1:])])
+        plot_constant(axes, low, groups[:2])
+        axes.spines["left"].set_visible(False)
         return axes
     edges, whole = edges_of(what, low, high)
     middle = (edges[:-1] + edges[1:]) / 2
@@ -213,8 +214,8 @@ def plot_pair(
     form = read_forms(view, completed)[0]
     columns = [_position(view, name) for name in (x, y)]
     whats = [view.schema.columns[k] for k in columns]
-    head(axes, f"{short(whats[1].name, 24)} against {short(whats[0].name, 24)}")
-    label(axes, str(whats[0].name), str(whats[1].name))
+    head(axes, "")
+    label(axes, short(whats[0].name, 50), str(whats[1].name))
     for what, k in zip(whats, columns, strict=True):
         if not _can_be_drawn(axes, what, [form.cells[k]], np.zeros(view.table.n_rows, dtype=bool)):
             return axes
@@ -240,7 +241,8 @@ def plot_pair(
             places = rng.choice(places, MOST_POINTS, replace=False)
         if len(places):
             handles.append(axes.scatter(drawn[0][places], drawn[1][places], **mark, label=words))
-    legend(axes, handles)
+    # Above: names of levels may need the room below.
+    legend(axes, handles, loc="lower left", bbox_to_anchor=(-0.04, 1.0), handletextpad=0.2, columnspacing=1.2)
     return axes
 
 

@@ -241,7 +241,9 @@ def plot_patterns(
 def draw_squares(axes: Axes, matrix: Floats, *, mark_diagonal: bool = False) -> None:
     """Draw numbers between -1 and 1 as squares whose area they are; negative ones hollow, NaN not at all.
 
-    On request those of the diagonal are coloured and hatched. Shape: matrix [rows, columns], the first row at the top.
+    On request those of the diagonal are coloured and hatched.
+
+    Shape: matrix [rows, columns], the first row at the top.
     """
     for row, column in zip(*np.nonzero(~np.isnan(matrix)), strict=True):
         value = float(matrix[row, column])
@@ -250,7 +252,8 @@ def draw_squares(axes: Axes, matrix: Floats, *, mark_diagonal: bool = False) -> 
         marked = mark_diagonal and row == column
         colour = IMPUTED["color"] if marked else DARK if value > 0 else "white"
         square = Rectangle(corner, side, side, facecolor=colour, edgecolor="black", linewidth=0.6)
-        square.set_hatch("////" if marked else None)
+        if marked:
+            square.set_hatch("////")
         axes.add_patch(square)
     axes.set_aspect("equal")
 

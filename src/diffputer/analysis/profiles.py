@@ -2,7 +2,7 @@
 
 References: van Buuren, "Flexible Imputation of Missing Data" (2018), section 4.1, for patterns and counts of
 pairs (md.pattern and md.pairs of mice); Little (JASA 1988) for the test of MCAR. Whether other columns tell
-of holes is asked of boosted trees, see `diffputer.analysis.propensity`.
+of holes is asked of boosted trees, see `diffputer.analysis.propensities`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..tables.schema import Schema, Status
 from .mcar_test import LittleTest, little_test
-from .propensity import chance_deviation, feature, tell_apart
+from .propensities import chance_deviation, feature, tell_apart
 from .views import View, look, some_rows
 from .wording import as_text, short
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,9 @@ def name_places(axis: Any, names: Sequence[Any], length: int = 18, **style: Any)
     """Write names at 0, 1, 2, ... of an axis, sloping where they would touch; of very many only some."""
     step = max(1, math.ceil(len(names) / 60))
     labels = [short(name, length) for name in names[::step]]
-    inches = axis.axes.bbox.width / axis.axes.figure.dpi
-    if axis.axis_name == "x" and len(labels) * (max(map(len, labels), default=0) + 2) * 0.075 > inches:
+    room = axis.axes.bbox.width / axis.axes.figure.dpi / max(len(labels), 1)
+    widths = [0.065 * (len(one) + len(two) + 3) / 2 for one, two in pairwise(labels)]
+    if axis.axis_name == "x" and max(widths, default=0.0) > room:
         style = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} | style
     axis.set_ticks(list(range(0, len(names), step)))
     axis.set_ticklabels(labels, parse_math=False, **style)
