@@ -83,7 +83,7 @@ def hostile(n=90):
         "<script>alert(1)</script> and a name that is far too long for any picture",
         "_under$^",
     )
-    names[5], names[10] = "Größe_µm", "tab\tand\nnewline"
+    names[5], names[10] = "Größe_µm 日本語 🎉", "tab\tand\nnewline"
     return frame.set_axis(names, axis=1)
 
 

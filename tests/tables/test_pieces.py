@@ -72,6 +72,15 @@ def test_an_index_is_kept_and_duplicate_names_are_told_apart():
     assert with_distinct_names(pd.DataFrame({("a", 1): [dt.date(2020, 1, 1)]})).columns.tolist() == [("a", 1)]
 
 
+def test_large_integers_stay_exact():
+    large = 2**60 + 1
+    frame = pd.DataFrame({"i": [large, 1], "u": np.array([2**63 + 1, 1], dtype=np.uint64)})
+    got = hide_cells(frame, [[False, False], [True, True]])
+    assert got["i"][0] == large
+    assert got["u"][0] == 2**63 + 1
+    assert hide_cells(frame[["i"]].to_numpy(), [[False], [True]])[0, 0] == large
+
+
 def test_the_mask_has_the_shape_of_the_table():
     with pytest.raises(InputError, match="shape"):
         hide_cells(FRAME, np.zeros((2, 6), dtype=bool))

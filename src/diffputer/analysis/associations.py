@@ -48,8 +48,7 @@ def association_matrix(
     >>> association_matrix(frame).round(3).to_numpy().tolist()
     [[1.0, 0.894], [0.894, 1.0]]
     """
-    if method not in ("pearson", "spearman"):
-        raise SettingError(f"The method is 'pearson' or 'spearman', however: it is {method!r}.")
+    _check(method)
     view = look(table, schema)
     return _matrix(view, [position for position, _ in view.usable()], method)
 
@@ -96,8 +95,7 @@ def association_error(
     >>> association_error(truth, truth.assign(y=[4.0, 8.0, 2.0, 6.0])).correlation
     1.0
     """
-    if method not in ("pearson", "spearman"):
-        raise SettingError(f"The method is 'pearson' or 'spearman', however: it is {method!r}.")
+    _check(method)
     view = look(truth, schema)
     other = look(completed, view.schema)
     if other.schema.names != view.schema.names:
@@ -109,6 +107,11 @@ def association_error(
     numeric = np.array([view.schema.columns[k].kind.is_numeric for k in positions], dtype=bool)
     both = pairs & numeric[:, None] & numeric
     return AssociationError(_mean(gaps[both]), _mean(gaps[pairs]), differences)
+
+
+def _check(method: str) -> None:
+    if method not in ("pearson", "spearman"):
+        raise SettingError(f"The method is 'pearson' or 'spearman', however: it is {method!r}.")
 
 
 def _mean(values: Floats) -> float:

@@ -6,7 +6,7 @@ back to Näf, Spohn, Michel and Meinshausen, "Imputation scores" (Annals of Appl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError, SettingError
+from ..tables.cells import Booleans, Cells
+from ..tables.frames import read_table
 from ..tables.pieces import hide_cells, take_columns, take_rows, with_distinct_names
-from ..tables.schema import Schema, Status
+from ..tables.schema import Column, Schema, Status
+from .overimputation import Draw
 from .scores import crps, level_score
 from .views import centre_and_deviation, common_codes, look, read_forms, some_rows
-
-#: How an imputer is handed over: it learns from the table and completes it so many times, at random.
-Draw = Callable[[Any, int], Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ def energy_i_score(
     return EnergyIScore(total, columns, tuple(left))
 
 
-def _score(cells: Any, column: Any, draws: Sequence[Any], observed: Any) -> float:
+def _score(cells: Cells, column: Column, draws: Sequence[Any], observed: Booleans) -> float:
     """Compare the draws of one column, which is their first, with what was observed."""
-    drawn = [look(one).table for one in draws]
+    drawn = [read_table(with_distinct_names(one)) for one in draws]
     for one in drawn:
         if one.missing[observed, 0].any():
             raise InputError(

@@ -71,7 +71,7 @@ def plot_missing_matrix(
         say(axes, "no rows")
         return axes
     edges = np.linspace(0, n, min(n, MOST_PIXELS) + 1).astype(int)
-    shares = np.add.reduceat(part.astype(np.float64), edges[:-1], axis=0) / np.diff(edges)[:, None]
+    shares = np.add.reduceat(part, edges[:-1], axis=0, dtype=np.int64) / np.diff(edges)[:, None]
     # A pixel with any missing cell is never as light as one with none.
     shares = np.where(shares > 0, 0.25 + 0.75 * shares, 0.0)
     axes.imshow(

@@ -20,8 +20,20 @@ from ..errors import InputError
 from ..tables.cells import Cells
 from ..tables.frames import read_table
 from ..tables.schema import Column, Kind, Schema, Status
-from .style import GREY, IMPUTED, OBSERVED, SMALL, TAIL, TRUTH, density, edges_of, finite, fit_to_axis, say
-from .wording import short
+from .style import (
+    GREY,
+    IMPUTED,
+    OBSERVED,
+    SMALL,
+    TAIL,
+    TRUTH,
+    density,
+    edges_of,
+    finite,
+    fit_to_axis,
+    say,
+    written,
+)
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -172,7 +184,7 @@ def _head(axes: Axes, name: Any, holes: Booleans) -> None:
     share = float(holes.mean()) if holes.size else 0.0
     percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
     words = f"{percent} missing" if share > 0 else "complete"
-    axes.set_title(short(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    axes.set_title(written(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
     axes.set_title(words, loc="right", fontsize=SMALL, color=GREY)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -244,7 +256,7 @@ def _plot_levels(axes: Axes, groups: list[list[Any]]) -> None:
     if not order:
         say(axes, "nothing observed, nothing filled")
         return
-    labels = [short(level, 14) for level in order]
+    labels = [written(level, 14) for level in order]
     shares = [np.array([count.get(level, 0) for level in order], dtype=float) for count in counts]
     if len(order) > MOST_LEVELS + 1:
         labels = [*labels[:MOST_LEVELS], f"{len(order) - MOST_LEVELS} others"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
@@ -52,11 +54,34 @@ def new_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     return Figure(figsize=(width, height), dpi=150, layout="constrained").add_subplot()
 
 
+def written(value: Any, length: int) -> str:
+    """Write a name or a level as a picture can show it: signs that the font lacks become boxes.
+
+    Examples
+    --------
+    >>> written("Größe", 10), written("日!", 10)
+    ('Größe', '□!')
+    """
+    known = _signs(tuple(FontProperties().get_family()))
+    return "".join(sign if ord(sign) in known else "□" for sign in short(value, length))
+
+
+@cache
+def _signs(families: tuple[str, ...]) -> frozenset[int]:
+    """Code points that the fonts in use can draw, those of matplotlib's settings."""
+    found: set[int] = set()
+    for family in families:
+        found |= set(get_font(findfont(FontProperties(family=[family]))).get_charmap())
+    return frozenset(found)
+
+
 def head(axes: Axes, title: str, note: str = "") -> None:
     """Write a title to the left and a note to the right, and take away lines that say nothing."""
     inches = axes.bbox.width / axes.figure.dpi
     room = int((inches - 0.065 * len(note)) / 0.09)  # letters of both sizes are about so wide
-    axes.set_title(short(title, max(room, 12)), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    axes.set_title(
+        written(title, max(room, 12)), loc="left", fontsize=10, fontweight="bold", parse_math=False
+    )
     if note:
         axes.set_title(note, loc="right", fontsize=SMALL, color=GREY, parse_math=False)
     for side in ("top", "right"):
@@ -68,14 +93,14 @@ def head(axes: Axes, title: str, note: str = "") -> None:
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
     """Name the axes, in small grey letters."""
-    axes.set_xlabel(short(x, 90), fontsize=SMALL, color=GREY, parse_math=False)
-    axes.set_ylabel(short(y, 50), fontsize=SMALL, color=GREY, parse_math=False)
+    axes.set_xlabel(written(x, 90), fontsize=SMALL, color=GREY, parse_math=False)
+    axes.set_ylabel(written(y, 50), fontsize=SMALL, color=GREY, parse_math=False)
 
 
 def name_places(axis: Any, names: Sequence[Any], length: int = 18, **style: Any) -> None:
     """Write names at 0, 1, 2, ... of an axis, sloping where they would touch; of very many only some."""
     step = max(1, math.ceil(len(names) / 60))
-    labels = [short(name, length) for name in names[::step]]
+    labels = [written(name, length) for name in names[::step]]
     room = axis.axes.bbox.width / axis.axes.figure.dpi / max(len(labels), 1)
     widths = [0.065 * (len(one) + len(two) + 3) / 2 for one, two in pairwise(labels)]
     if axis.axis_name == "x" and max(widths, default=0.0) > room:

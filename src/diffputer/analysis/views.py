@@ -66,13 +66,9 @@ def look(table: Any, schema: Schema | None = None) -> View:
         warnings.simplefilter("ignore", DataWarning)  # said when the table is fitted, not at every look
         found = describe(read)
     known = {} if schema is None else {column.name: column for column in schema}
-    columns = tuple(
-        known[column.name]
-        if column.name in known and (known[column.name].status == Status.MODELLED) <= (column.n_observed > 0)
-        else column
-        for column in found
-    )
-    return View(read, Schema(columns))
+    # What is modelled elsewhere may be empty here, and then there is nothing to look at.
+    columns = [known.get(one.name, one) if one.n_observed else one for one in found]
+    return View(read, Schema(tuple(columns)))
 
 
 def tables_of(completed: Any) -> list[Any]:

@@ -55,7 +55,8 @@ def hide_cells(table: Any, hidden: Any) -> Any:
     """Give a copy of a table in which some more cells are missing.
 
     Dtypes that know no missing value change to their neighbours that do: integers of pandas and numpy to
-    floating point, booleans to pandas' ``boolean`` or to objects.
+    floating point (beyond 2**53, which that cannot tell apart, to ``Int64`` or to objects), booleans to
+    pandas' ``boolean`` or to objects.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ def hide_cells(table: Any, hidden: Any) -> Any:
             series = table.iloc[:, column]
             if series.dtype == bool:
                 series = series.astype("boolean")
+            elif series.dtype.kind in "iu" and not _exact_as_float(series.to_numpy()):
+                series = series.astype("UInt64" if series.dtype.kind == "u" else "Int64")
             frame.isetitem(column, series.mask(mask[:, column]))
         return frame
     if native.is_polars_dataframe(table):
@@ -102,12 +105,16 @@ def hide_cells(table: Any, hidden: Any) -> Any:
             table = table.set_column(column, table.field(column), table.column(column).take(places))
         return table
     array = np.array(table)
-    if array.dtype.kind in "iu":
+    if array.dtype.kind in "iu" and _exact_as_float(array):
         array = array.astype(np.float64)
     elif array.dtype.kind not in "fmM":
         array = array.astype(object)
     array[mask] = None if array.dtype == object else "NaT" if array.dtype.kind in "mM" else np.nan
     return array
+
+
+def _exact_as_float(integers: NDArray[Any]) -> bool:
+    return not len(integers) or bool(integers.max() <= 2**53 and integers.min() >= -(2**53))
 
 
 def _hide_polars(series: Any, hidden: NDArray[np.bool_]) -> Any:
