@@ -163,7 +163,7 @@ def plot_co_missingness(
     size = max(3.6, 1.9 + 0.36 * len(shown))
     axes = new_axes(ax, size + 0.4, size)
     signed = values == "correlation"
-    head(axes, "Missing together", "correlation (hollow: negative)" if signed else "both among one or both")
+    head(axes, "Missing together")
     if len(shown) < 2:
         say(axes, "fewer than two columns have missing cells")
         return axes
@@ -182,6 +182,7 @@ def plot_co_missingness(
     name_places(axes.yaxis, [names[k] for k in shown])
     name_places(axes.xaxis, [names[k] for k in shown], rotation=45, ha="right", rotation_mode="anchor")
     axes.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(shown) - 0.5, -0.5))
+    label(axes, "correlation (hollow: negative)" if signed else "rows that miss both, of those that miss one")
     return axes
 
 
