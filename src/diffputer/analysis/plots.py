@@ -8,38 +8,39 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter1d
 
 from ..errors import InputError
-from ..tables.cells import DAY, SECOND, Cells
+from ..tables.cells import Cells
 from ..tables.frames import read_table
 from ..tables.schema import Column, Kind, Schema, Status
+from .style import (
+    GREY,
+    IMPUTED,
+    OBSERVED,
+    SMALL,
+    TAIL,
+    TRUTH,
+    density,
+    edges_of,
+    finite,
+    fit_to_axis,
+    say,
+    written,
+)
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
-# Light, middle and dark, so that the picture can be read in black and white.
-OBSERVED: dict[str, Any] = {"color": "#d5d8dc"}
-IMPUTED: dict[str, Any] = {"color": "#d9480f"}
-TRUTH: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": (0, (4, 2))}
-
 MOST_PANELS = 24  # of a wider table the columns with most holes are shown
 MOST_LEVELS = 7  # of a category; the rest is one bar
-MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
-TAIL = 0.01  # share of each tail that may lie outside a panel, so that outliers do not flatten the rest
-STEEP = 30  # times the median: where the axis would end that far out, it is logarithmic
-GRID = 256  # points of a curve
-_UNITS = (("d", DAY), ("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1000.0))
-_DAYS_OF_MATPLOTLIB = (-719_162.0, 2_932_896.0)  # the years 1 to 9999, counted from 1970
 _BARS = [OBSERVED["color"], IMPUTED["color"]]
-_SMALL, _GREY = 8, "#55595e"
 
 
 def plot_distributions(
@@ -126,7 +127,7 @@ def plot_distributions(
         counts += f"; outermost {TAIL:.0%} of long tails not drawn"
     words = ". ".join(filter(None, [counts, note]))
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", parse_math=False)
-    figure.supxlabel(words, x=0.01, ha="left", fontsize=_SMALL, color=_GREY, parse_math=False)
+    figure.supxlabel(words, x=0.01, ha="left", fontsize=SMALL, color=GREY, parse_math=False)
     figure.legend(
         handles=_legend(known is not None), loc="outside upper right", ncols=3, frameon=False, fontsize=10
     )
@@ -183,12 +184,12 @@ def _head(axes: Axes, name: Any, holes: Booleans) -> None:
     share = float(holes.mean()) if holes.size else 0.0
     percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
     words = f"{percent} missing" if share > 0 else "complete"
-    axes.set_title(_short(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
-    axes.set_title(words, loc="right", fontsize=_SMALL, color=_GREY)
+    axes.set_title(written(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
+    axes.set_title(words, loc="right", fontsize=SMALL, color=GREY)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_GREY)
-    axes.tick_params(labelsize=_SMALL, color=_GREY, labelcolor=_GREY, length=2.5)
+    axes.spines["bottom"].set_color(GREY)
+    axes.tick_params(labelsize=SMALL, color=GREY, labelcolor=GREY, length=2.5)
 
 
 def _legend(with_truth: bool) -> list[Any]:
@@ -204,35 +205,28 @@ def _legend(with_truth: bool) -> list[Any]:
 def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]) -> bool:
     """Draw the observed, imputed and true cells of a column; say whether some lie outside the panel."""
     if column.status == Status.PASSED_THROUGH or column.kind == Kind.TEXT:
-        _say(axes, "passed through")
+        say(axes, "passed through")
         return False
     if not column.kind.is_numeric:
         _plot_levels(axes, [_levels(cells, rows) for cells, rows in groups])
         return False
-    values = [_finite(cells.numbers()[rows]) for cells, rows in groups]
+    values = [finite(cells.numbers()[rows]) for cells, rows in groups]
     shown = np.concatenate(values)
     if not shown.size:
-        _say(axes, "nothing observed, nothing filled")
+        say(axes, "nothing observed, nothing filled")
         return False
-    values = _in_units(axes, column, values)
-    low, high = _range(values)
+    values, low, high = fit_to_axis(axes.xaxis, column, values, ticks=4)
     if low == high:
-        _plot_constant(axes, low, values)
+        plot_constant(axes, low, values)
         return False
-    if column.kind in (Kind.CONTINUOUS, Kind.INTEGER) and _is_steep(values, high):
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda power, _: _tick(10.0**power)))
-        values = [np.log10(part) for part in values]
-        low, high = _range(values)
-    whole = column.kind == Kind.INTEGER and low == round(low) and high - low < MOST_STEPS
-    edges = np.arange(low, high + 2.0) - 0.5 if whole else np.linspace(low, high, GRID + 1)
+    edges, whole = edges_of(column, low, high)
     middle = (edges[:-1] + edges[1:]) / 2
     top = 0.0
     styles = ({**OBSERVED, "linewidth": 0}, {**IMPUTED, "linewidth": 2.0}, TRUTH)
     for order, (part, style) in enumerate(zip(values, styles, strict=False)):
         if not part.size:
             continue
-        curve = _density(part, edges, smooth=not whole)
+        curve = density(part, edges, smooth=not whole)
         top = max(top, float(curve.max()))
         if whole:
             axes.stairs(curve, edges, fill=order == 0, baseline=0.0 if order == 0 else None, **style)
@@ -244,8 +238,8 @@ def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]
     return any(bool(((part < low) | (part > high)).any()) for part in values)
 
 
-def _plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
-    """One value only: a bar of the observed cells, a bar of the filled ones."""
+def plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
+    """Draw a column of one value: a bar of the observed cells, a bar of the filled ones."""
     total = max(sum(len(part) for part in values[:2]), 1)
     axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, color=_BARS)
     axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])
@@ -260,9 +254,9 @@ def _plot_levels(axes: Axes, groups: list[list[Any]]) -> None:
     counts = [_count(group) for group in groups]
     order = sorted(set().union(*counts), key=lambda level: (-counts[0].get(level, 0), str(level)))
     if not order:
-        _say(axes, "nothing observed, nothing filled")
+        say(axes, "nothing observed, nothing filled")
         return
-    labels = [_short(level, 14) for level in order]
+    labels = [written(level, 14) for level in order]
     shares = [np.array([count.get(level, 0) for level in order], dtype=float) for count in counts]
     if len(order) > MOST_LEVELS + 1:
         labels = [*labels[:MOST_LEVELS], f"{len(order) - MOST_LEVELS} others"]
@@ -291,102 +285,3 @@ def _count(levels: Iterable[Any]) -> dict[Any, int]:
     for level in levels:
         counts[level] = counts.get(level, 0) + 1
     return counts
-
-
-def _finite(values: Floats) -> Floats:
-    return values[np.isfinite(values)]
-
-
-def _in_units(axes: Axes, column: Column, values: list[Floats]) -> list[Floats]:
-    """Numbers of an axis: dates in days since 1970, durations and times in a unit that suits them."""
-    if column.kind == Kind.DATETIME:
-        days = [part / DAY for part in values]
-        every = np.concatenate(days)
-        if _DAYS_OF_MATPLOTLIB[0] <= every.min() and every.max() <= _DAYS_OF_MATPLOTLIB[1]:
-            locator = AutoDateLocator(minticks=3, maxticks=5)  # type: ignore[no-untyped-call]
-            axes.xaxis.set_major_locator(locator)
-            formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
-            axes.xaxis.set_major_formatter(formatter)
-            axes.xaxis.get_offset_text().set(size=_SMALL, color=_GREY)
-            return days
-        _count_ticks(axes)
-        return [1970 + part / 365.2425 for part in days]
-    _count_ticks(axes)
-    if column.kind not in (Kind.DURATION, Kind.TIME):
-        return values
-    largest = float(np.abs(np.concatenate(values)).max())
-    unit, size = next(((u, s) for u, s in _UNITS if largest >= 2 * s), ("ms", 1000.0))
-    if column.kind == Kind.TIME:
-        unit, size = "h", 3600 * SECOND
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{_tick(value)} {unit}"))
-    return [part / size for part in values]
-
-
-def _count_ticks(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-
-
-def _tick(value: float, _: Any = None) -> str:
-    """A number in few characters: 2,500, 40k, 1.2M.
-
-    >>> [_tick(value) for value in (-122.5, 0.25, 2500, 40_000, 1.2e6, 3e-7)]
-    ['−122.5', '0.25', '2,500', '40k', '1.2M', '3e-07']
-    """
-    size = abs(value)
-    for limit, unit, suffix in ((1e15, 1.0, None), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if size >= limit:
-            text = f"{value:.3g}" if suffix is None else f"{value / unit:,.5g}{suffix}"
-            break
-    else:
-        text = f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−", 1) if text.startswith("-") else text
-
-
-def _range(values: list[Floats]) -> tuple[float, float]:
-    """Ends of the axis: all values but the outermost of each group, and no further than needed."""
-    ends = [np.quantile(part, [0.0, TAIL, 1.0 - TAIL, 1.0]) for part in values if part.size]
-    low, near_low, near_high, high = (
-        float(end) for end in (pick(e[k] for e in ends) for k, pick in enumerate((min, min, max, max)))
-    )
-    width = near_high - near_low
-    if not math.isfinite(width) or width <= 0:
-        return low, high
-    # An end that is close anyway is shown whole.
-    low = low if near_low - low < 0.15 * width else near_low
-    high = high if high - near_high < 0.15 * width else near_high
-    return low, high
-
-
-def _is_steep(values: list[Floats], high: float) -> bool:
-    """Whether positive values spread so far that only their logarithm can be seen."""
-    every = np.concatenate(values)
-    return bool(every.min() > 0 and high > STEEP * np.median(every))
-
-
-def _density(values: Floats, edges: Floats, *, smooth: bool) -> Floats:
-    """Density at the middle of each bin, [bins]; smoothed by a normal kernel that stays inside the ends."""
-    if not values.size:
-        return np.zeros(len(edges) - 1)
-    counts = np.histogram(values, edges)[0].astype(np.float64)
-    bin_width = edges[1] - edges[0]
-    if smooth:
-        quarter, three_quarters = np.quantile(values, [0.25, 0.75])
-        inside = values[(values >= edges[0]) & (values <= edges[-1])]
-        spread = min(
-            s for s in (inside.std(), (three_quarters - quarter) / 1.34, edges[-1] - edges[0]) if s > 0
-        )
-        width = 0.9 * spread * len(values) ** -0.2  # Silverman's rule
-        counts = gaussian_filter1d(counts, max(width / bin_width, 1.5), mode="reflect")
-    density: Floats = counts / (len(values) * bin_width)
-    return density
-
-
-def _say(axes: Axes, words: str) -> None:
-    axes.set(xticks=[], yticks=[])
-    axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, fontsize=9, color=_GREY)
-
-
-def _short(value: Any, length: int) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -15,7 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from ..errors import InputError, SettingError
+from ..analysis.scores import coverage as coverage
+from ..analysis.scores import crps as crps
+from ..analysis.scores import end_rank as end_rank
+from ..analysis.scores import rank_histogram as rank_histogram
+from ..errors import InputError
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -102,96 +106,6 @@ class DrawScores:
     """Continuous ranked probability score, as one expects it of endlessly many draws."""
     pit: list[int]
     """Cells whose rank among the draws lies in each tenth of the ranks; level if the draws are right."""
-
-
-def end_rank(n_draws: int, level: float = 0.9) -> int:
-    """Say which draws, counted from the smallest and from the largest, are the ends of an interval.
-
-    A value drawn like the n others is as likely to have any of the n + 1 ranks, so that it lies between
-    the k-th smallest and the k-th largest with probability 1 - 2 k / (n + 1): exactly, for any n of which
-    k is whole. Quantiles of few draws, interpolated, would cover less than they say.
-
-    Examples
-    --------
-    >>> end_rank(19), end_rank(39), end_rank(99)
-    (1, 2, 5)
-    """
-    k = (n_draws + 1) * (1 - level) / 2
-    if n_draws < 1 or abs(k - round(k)) > 1e-9:
-        raise SettingError(
-            f"Draws to score must be 19, 39, 59, ... (20 k - 1), so that two of them have {level:.0%} of the "
-            f"probability between them, however: there are {n_draws:,}."
-        )
-    return round(k)
-
-
-def coverage(truth: Floats, draws: Floats, level: float = 0.9) -> float:
-    """Give the share of cells inside the interval between two draws.
-
-    A cell that equals draws, zeros say, is above or below them by chance: an interval that ends at such a
-    value would otherwise hold all of it, and the draws of a column with spikes would seem too wide.
-
-    Shape: truth [m], draws [N, m], N as `end_rank` has it.
-
-    Examples
-    --------
-    >>> draws = np.arange(1.0, 40.0)[:, None].repeat(4, axis=1)
-    >>> coverage(np.array([1.9, 2.1, 37.9, 38.1]), draws)
-    0.5
-    """
-    k, ranks = end_rank(len(draws), level), _ranks(truth, draws)
-    return float(((k <= ranks) & (ranks <= len(draws) - k)).mean())
-
-
-def crps(truth: Floats, draws: Floats) -> float:
-    """Give the continuous ranked probability score, averaged over cells: smaller is better.
-
-    E|X - y| - E|X - X'| / 2, the second mean over pairs of *different* draws (the fair estimator), so
-    that the number of draws does not change what it is on average. Of a single value it is the absolute
-    error; needs two draws or more.
-
-    Shape: truth [m], draws [N, m].
-
-    Examples
-    --------
-    >>> crps(np.array([0.0]), np.array([[1.0], [3.0]]))
-    1.0
-    """
-    n = len(draws)
-    # With draws in order the sum of x_j - x_i over pairs i < j is that of (2 i - n - 1) x_i, i from 1.
-    weight = 2.0 * np.arange(1, n + 1) - n - 1
-    between = weight @ np.sort(draws, axis=0) / (n * (n - 1))
-    return float((np.abs(draws - truth).mean(axis=0) - between).mean())
-
-
-def _ranks(truth: Floats, draws: Floats) -> NDArray[np.int64]:
-    """Count the draws below each cell; one among equal draws gets any of the ranks they share.
-
-    Shape: truth [m], draws [N, m] -> [m].
-    """
-    below, equal = (draws < truth).sum(axis=0), (draws == truth).sum(axis=0)
-    ranks: NDArray[np.int64] = below + np.random.default_rng(0).integers(0, equal + 1)
-    return ranks
-
-
-def rank_histogram(truth: Floats, draws: Floats, bins: int = 10) -> list[int]:
-    """Count the cells whose rank among their draws falls into each of some equal bins.
-
-    A cell among equal draws gets one of the ranks they share, by a generator of its own. Draws like the
-    truth give level bins; a heap in the middle means draws too wide, heaps at the ends too narrow.
-
-    Shape: truth [m], draws [N, m]; N + 1 must be a multiple of bins.
-
-    Examples
-    --------
-    >>> rank_histogram(np.array([0.5, 9.5, 99.0]), np.arange(1.0, 20.0)[:, None].repeat(3, axis=1))
-    [1, 0, 0, 0, 1, 0, 0, 0, 0, 1]
-    """
-    n_ranks = len(draws) + 1
-    if n_ranks % bins:
-        raise SettingError(f"{bins} bins must divide {n_ranks} ranks evenly, however: they do not.")
-    counts = np.bincount(_ranks(truth, draws) * bins // n_ranks, minlength=bins)
-    return [int(count) for count in counts]
 
 
 def score_draws(truth: Floats, draws: Floats) -> DrawScores:
