@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .analysis.pooling import Pooled as Pooled
+    from .analysis.pooling import pool as pool
+    from .analysis.wald import pool_likelihood as pool_likelihood
+    from .analysis.wald import pool_statistics as pool_statistics
     from .errors import DataWarning as DataWarning
     from .errors import DiffputerError as DiffputerError
     from .errors import InputError as InputError
@@ -25,8 +29,12 @@ _PUBLIC = {
     "Imputations": "imputations",
     "InputError": "errors",
     "ModelFileError": "errors",
+    "Pooled": "analysis.pooling",
     "Schema": "tables.schema",
     "SettingError": "errors",
+    "pool": "analysis.pooling",
+    "pool_likelihood": "analysis.wald",
+    "pool_statistics": "analysis.wald",
 }
 __all__ = ["__version__", *_PUBLIC]
 
