@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from diffputer.errors import InputError
 from diffputer.tables.filling import Values
@@ -93,6 +95,7 @@ def _to_bytes(table: Table, filled: Filled, schema: Schema | None) -> bytes:
         "filled": types,
         "schema": None if schema is None else schema.to_dict(),
         "arrow": base64.b64encode(known.serialize().to_pybytes()).decode(),
+        "levels": _levels(arrow.select(range(len(known)))),
     }
     metadata = {**(arrow.schema.metadata or {}), _KEY: json.dumps(facts).encode()}
     sink = pa.BufferOutputStream()
@@ -119,7 +122,7 @@ def _from_bytes(data: bytes) -> tuple[Table, list[dict[int, Values]], Schema | N
     arrow = file.read()
     known = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(facts["arrow"])))
     width = len(known)
-    table = read_table(_to_native(arrow.select(range(width)).cast(known), facts))
+    table = read_table(_to_native(_as_known(arrow.select(range(width)), known, facts["levels"]), facts))
     filled: list[dict[int, Values]] = [{} for _ in range(facts["n_draws"])]
     for place, (position, dtype) in enumerate(facts["filled"].items()):
         holes = int(table.missing[:, int(position)].sum())
@@ -128,6 +131,34 @@ def _from_bytes(data: bytes) -> tuple[Table, list[dict[int, Values]], Schema | N
             filled[draw][int(position)] = flat[:, draw]
     schema = None if facts["schema"] is None else Schema.from_dict(facts["schema"])
     return table, filled, schema
+
+
+def _levels(arrow: Any) -> dict[str, list[Any]]:
+    """The levels of dictionary columns by position: Parquet keeps neither their order nor unused ones."""
+    return {
+        str(position): [
+            to_plain(level, name)
+            for level in (column.unify_dictionaries().chunk(0).dictionary.to_pylist() if len(column) else [])
+        ]
+        for position, (name, column) in enumerate(zip(arrow.column_names, arrow.columns, strict=True))
+        if pt.is_dictionary(column.type)
+    }
+
+
+def _as_known(arrow: Any, known: Any, levels: Mapping[str, list[Any]]) -> Any:
+    """The columns of a file in the types that they had."""
+    columns = []
+    for position, (field, column) in enumerate(zip(known, arrow.columns, strict=True)):
+        kind = field.type
+        if pt.is_dictionary(kind):
+            plain = column.cast(column.type.value_type) if pt.is_dictionary(column.type) else column
+            dictionary = pa.array([from_plain(level) for level in levels[str(position)]], kind.value_type)
+            codes = pc.index_in(plain.combine_chunks(), value_set=dictionary, skip_nulls=True)
+            column = pa.DictionaryArray.from_arrays(
+                codes.cast(kind.index_type), dictionary, ordered=kind.ordered
+            )
+        columns.append(column if column.type == kind else column.cast(kind))
+    return pa.Table.from_arrays(columns, schema=known)
 
 
 def _to_arrow(table: Table) -> tuple[Any, list[Any]]:
