@@ -34,6 +34,7 @@ from .settings import (
     check_number,
     resolve_settings,
 )
+from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.wishes import bounded_columns
@@ -62,6 +63,11 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ig
     schema : Schema or dict of column -> kind, optional
         Override what a column is taken for: "continuous", "integer", "boolean", "categorical",
         "datetime", "duration", "time" or "text" (passed through as it is).
+    derived : dict of column -> formula or function, optional
+        Missing cells of these columns are computed, ``{"total": "a + b"}``; missing inputs of observed ones
+        are solved for: see :class:`diffputer.tables.constraints.Constraints`. Not applied by uncertainty.
+    inequalities : sequence of str, optional
+        ``["start <= end"]``: filled cells keep to it.
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
     random_state : int, RandomState or None
@@ -136,6 +142,7 @@ churn
             max_levels=self.max_levels,
             codes=cast(Codes, settings.codes) if isinstance(settings, PaperSettings) else "levels",
         )
+        self._read_constraints().check(table, self._encoder.schema)
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
@@ -150,6 +157,7 @@ churn
     def _take_over(self, result: EMResult | None) -> None:
         self._result = result
         self.schema_ = self._encoder.schema
+        self._constraints = self._read_constraints()
         self.settings_ = None if result is None else result.engine.settings
         self.trace_ = [] if result is None else result.trace
 
@@ -197,7 +205,7 @@ churn
         table = self._read(X, reset=False)
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
-            return self._output(self._encoder.fill(table, encoded.x))
+            return self._fill(table, encoded.x)
         check_choice("estimate", self.estimate, ESTIMATES)
         result = self._on_device(self._result)
         with show_progress(self.progress) as progress:
@@ -210,10 +218,12 @@ churn
                 overwrite=True,
                 progress=progress,
             )
-        return self._output(self._encoder.fill(table, x))
+        return self._fill(table, x)
 
-    def _output(self, completed: Any) -> Any:
-        """Hand scikit-learn's set_output what it can turn into pandas: it does not know pyarrow."""
+    def _fill(self, table: Table, x: NDArray[np.float32]) -> Any:
+        filled = self._encoder.decode(table, x)
+        completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
+        # scikit-learn's set_output does not know pyarrow: it gets what it can turn into pandas.
         if hasattr(completed, "to_pandas") and _get_output_config("transform", self)["dense"] == "pandas":
             return completed.to_pandas()
         return completed
@@ -243,12 +253,14 @@ churn
             "Ask for fewer draws, or draw for a part of the rows at a time.",
         )
         encoded = self._encoder.encode(table)
+        constrain = self._constraints.on(table, self.schema_)
         if self._result is None or rows == 0:
-            return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self.schema_)
+            filled = constrain(self._encoder.decode(table, encoded.x))
+            return Imputations(table, [filled] * n_draws, self.schema_)
         result, x = self._on_device(self._result), encoded.x
         with show_progress(self.progress) as progress:
             blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
-        return Imputations.from_draws(table, self._encoder, x, blocks)
+        return Imputations.from_draws(table, self._encoder, x, blocks, constrain)
 
     def uncertainty(self, X: Any, level: float = 0.9) -> Uncertainty:
         """Say how sure the filled values are, without drawing.
@@ -362,6 +374,13 @@ churn
         ):  # labels that are not text, at which scikit-learn does not look
             raise InputError(f"Columns must be those of the fit, {self._names}; however: {table.names}.")
         return table
+
+    def _read_constraints(self) -> Constraints:
+        schema = self._encoder.schema
+        stated = bounded_columns(schema.names, self.bounds, self.schema)
+        columns = [schema.columns[position] for position in stated]
+        bounds = {c.name: (c.lower, c.upper) for c in columns if c.kind.is_numeric}
+        return Constraints(self.derived, self.inequalities, bounds)
 
     def _holes(self, table: Table) -> NDArray[np.bool_]:
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
