@@ -335,6 +335,8 @@ def test_what_a_file_could_not_give_back_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": [1.0, None, 3.0], "b": pd.Categorical([1, "x", None], categories=[1, "x"])})
     with pytest.raises(InputError, match="however"):
         draw(frame).to_parquet(path)
+    with pytest.raises(InputError, match="types that it knows"):
+        draw(pl.DataFrame({"a": [1.0, None], "b": pl.Series([1, 2], dtype=pl.Int128)})).to_parquet(path)
     with pytest.raises(InputError, match=r"'\.draws\.a'"):
         draw(pd.DataFrame({"a": [1.0, None, 3.0], ".draws.a": [1.0, 2.0, 3.0]})).to_parquet(path)
     assert not path.exists()

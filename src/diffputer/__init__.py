@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from .errors import SettingError as SettingError
     from .imputations import Imputations as Imputations
     from .imputer import DiffPuter as DiffPuter
+    from .tables.constraints import Constraints as Constraints
     from .tables.schema import Schema as Schema
 
 #: Where each public name lives; loaded when it is first asked for, so that importing stays instant.
 _PUBLIC = {
+    "Constraints": "tables.constraints",
     "DataWarning": "errors",
     "DiffPuter": "imputer",
     "DiffputerError": "errors",

@@ -212,7 +212,7 @@ class Imputations(Sequence[Any]):
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> Imputations:
-        """Read what :meth:`to_parquet` wrote: same container, dtypes, index and values."""
+        """Read what :meth:`to_parquet` wrote: same container, dtypes, index (but its freq) and values."""
         return cls(*read_draws(path))
 
     def mean(self) -> Any:

@@ -65,7 +65,7 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ig
         "datetime", "duration", "time" or "text" (passed through as it is).
     derived : dict of column -> formula or function, optional
         Missing cells of these columns are computed, ``{"total": "a + b"}``; missing inputs of observed ones
-        are solved for: see :class:`diffputer.tables.constraints.Constraints`. Not applied by uncertainty.
+        are solved for: see :class:`diffputer.Constraints`. Not applied by uncertainty.
     inequalities : sequence of str, optional
         ``["start <= end"]``: filled cells keep to it.
     max_levels : int

@@ -240,6 +240,9 @@ def test_d1_with_reiters_degrees_of_freedom() -> None:
     assert small.df_denom == pytest.approx(df)
     assert small.df_denom < large.df_denom
     assert small.statistic == large.statistic
+    pooled = diffputer.pool(list(zip(q, u, strict=True)), df_complete=com)
+    assert pooled.wald() == small
+    assert pooled.wald(small_sample=False) == large
     endless = compare_restrictions(range(k), q, u, df_complete=1e9)
     assert endless.df_denom == pytest.approx(large.df_denom, rel=1e-4)
 

@@ -42,6 +42,7 @@ def write_draws(path: PathLike, table: Table, filled: Filled, schema: Schema | N
         raise InputError("Draws are written to a file, however: '-' is standard output. Name a path.")
     try:
         data = _to_bytes(table, filled, schema)
+        again, _, _ = _from_bytes(data)
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, InputError):
             raise
@@ -49,7 +50,6 @@ def write_draws(path: PathLike, table: Table, filled: Filled, schema: Schema | N
             f"The columns of a Parquet file must be of types that it knows, however: {error}. Convert or "
             "leave out that column."
         ) from error
-    again, _, _ = _from_bytes(data)
     _check_same(table, again)
     write_bytes(path, data)
 
