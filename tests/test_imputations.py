@@ -365,6 +365,19 @@ def test_draws_that_fill_different_columns_are_refused() -> None:
         Imputations(table, [{0: np.array([1.0])}, {1: np.array([1.0])}])
 
 
+def test_draws_of_the_same_table_can_be_joined() -> None:
+    frame = ugly_frame()
+    one, other = draw(frame, m=2), draw(frame, m=3, seed=1)
+    joined = one + other
+    assert len(joined) == 5
+    assert same(joined[4], other[2])
+    assert joined.schema == one.schema
+    with pytest.raises(InputError, match="same table"):
+        _ = one + draw(frame.head(30))
+    with pytest.raises(TypeError):
+        _ = one + frame.to_dict()
+
+
 def test_pooling_names_the_draw_in_which_the_analysis_fails() -> None:
     draws = draw(ugly_frame(), m=3)
     calls: list[int] = []

@@ -118,6 +118,18 @@ class Imputations(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self._table.with_filled(filled) for filled in self._filled)
 
+    def __add__(self, other: Imputations) -> Imputations:
+        """Join the draws of two imputers of the same table."""
+        if not isinstance(other, Imputations):
+            return NotImplemented
+        mine, theirs = self._table, other._table
+        if mine.names != theirs.names or not np.array_equal(mine.missing, theirs.missing):
+            raise InputError(
+                "Draws can be joined if they complete the same table, however: these tables differ in their "
+                "columns or in what is missing."
+            )
+        return Imputations(mine, [*self._filled, *other._filled], self.schema)
+
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
         cells = sum(len(values) for values in self._filled[0].values()) if self._filled else 0

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from diffputer.errors import DataWarning, InputError
 from diffputer.tables.constraints import Constraints
+from diffputer.tables.encoding import TableEncoder
 from diffputer.tables.expressions import LONGEST, NotAffineError, parse_expression, parse_inequality
+from diffputer.tables.frames import read_table
 
 NAN = np.nan
 
@@ -347,6 +349,31 @@ def test_other_containers(container: str) -> None:
     assert done.tolist() == [[1, 2, 3], [5, 3, 8]]
 
 
+def test_rounding_is_no_contradiction() -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((3, 200))
+    frame = pd.DataFrame({"a": a, "b": b, "c": c, "total": a + b + c, "same": a})
+    mask = np.zeros(frame.shape, dtype=bool)
+    mask[:, 0] = True
+    rules = Constraints(derived={"total": "a + b + c"}, inequalities=["a <= same"])
+    done = rules.apply(frame.assign(a=7.0), mask)  # a follows from the total, but for its last digit
+    assert (done["a"] <= done["same"]).all()
+    np.testing.assert_allclose(done["a"], a, rtol=1e-12)
+
+
+def test_days_of_a_time_zone_stay_days() -> None:
+    days = pd.date_range("2024-03-25", periods=14).tz_localize("Europe/Berlin")
+    frame = pd.DataFrame({"start": days, "end": days + pd.DateOffset(days=2)})
+    mask = np.tile([[True, False], [False, True], [True, True]], (5, 1))[:14]
+    filled = frame.assign(
+        start=frame["start"].where(~mask[:, 0], days[9]), end=frame["end"].where(~mask[:, 1], days[2])
+    )
+    schema = TableEncoder.fit(read_table(frame.mask(mask))).schema
+    done = Constraints(inequalities=["start <= end"]).apply(filled, mask, schema)
+    assert (done["start"] <= done["end"]).all()
+    assert (done == done.apply(lambda column: column.dt.normalize())).all().all()
+
+
 # Properties
 
 
@@ -380,6 +407,20 @@ def test_sums_that_hold_in_the_data_hold_in_every_completion(drawn: Any) -> None
     np.testing.assert_allclose(done["rest"], done["total"] - done["d"], atol=1e-10)
     again = rules.apply(done, mask)
     np.testing.assert_allclose(again.to_numpy(), done.to_numpy(), atol=1e-8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(holes_and_fills(3))
+def test_whole_sums_hold_in_every_completion(drawn: Any) -> None:
+    truth, missing, fills = (np.floor(part).astype("int64") for part in drawn)
+    frame = pd.DataFrame(truth, columns=list("abc")).astype("Int64")
+    frame["total"] = frame["a"] + frame["b"] - frame["c"]
+    mask = np.column_stack([missing, missing[:, 0] ^ missing[:, 1]]).astype(bool)
+    filled = frame.mask(mask, pd.DataFrame(np.column_stack([fills, fills[:, 0]]), columns=frame.columns))
+    done = Constraints(derived={"total": "a + b - c"}).apply(filled, mask)
+    assert done.dtypes.equals(frame.dtypes)
+    assert (done["total"] == done["a"] + done["b"] - done["c"]).all()
+    assert (done.where(~mask) == frame.where(~mask)).fillna(True).all().all()
 
 
 @settings(max_examples=150, deadline=None)

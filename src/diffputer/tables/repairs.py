@@ -122,6 +122,7 @@ class Repair:
         self.known = {name: column.observed.copy() for name, column in self.columns.items()}
         self._variances = {name: _variance(column) for name, column in self.columns.items()}
         self._deduce()
+        self._settle()
         self._limits = self._find_limits()
 
     def complete(self, filled: dict[str, Floats]) -> dict[str, Floats]:
@@ -150,6 +151,17 @@ class Repair:
                 self._deduce_forward(target, formula)
                 for name in formula.names:
                     self._deduce_backward(target, formula, name)
+
+    def _settle(self) -> None:
+        """Undo rounding by which a deduced cell is a hair's breadth on the wrong side of an inequality."""
+        for smaller, larger in self.pairs:
+            low, high = self.values[smaller], self.values[larger]
+            close = (low > high) & (low - high <= CLOSE * np.maximum(np.abs(low), np.abs(high)))
+            close &= self.known[smaller] & self.known[larger]
+            deduced = close & ~self.columns[smaller].observed
+            low[deduced] = self.columns[smaller].rounded(high[deduced], up=False)
+            deduced = close & ~deduced & ~self.columns[larger].observed
+            high[deduced] = self.columns[larger].rounded(low[deduced], up=True)
 
     def _deduce_forward(self, target: str, formula: Expression) -> None:
         rows = ~self.known[target] & self._all_known(formula.names)
