@@ -62,6 +62,8 @@ _HELP = {
     "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
     "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
+    "derived": (_FIT, "COL=FORMULA", 'A column computed from others: "total=a + b". Repeatable.'),
+    "inequality": (_FIT, "A<=B", "Between columns; filled values keep to it. Repeatable."),
     "checkpoint": (_FIT, "FILE", "Keep each finished round; the same command goes on from there."),
     "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as max_steps=20000. Repeatable."),
 }
@@ -79,13 +81,8 @@ Texts: TypeAlias = list[str] | None
 def _option(name: str, **more: Any) -> Any:
     panel, value, words = _HELP[name]
     names = ["--" + name.replace("_", "-")] + (["-" + name[0]] if name in ("output", "quiet") else [])
-    given = {
-        "metavar": value,
-        "help": words,
-        "rich_help_panel": panel,
-        "show_default": _DEFAULTS.get(name, True),
-    }
-    return typer.Option(*names, **{**given, **more})
+    given = {"metavar": value, "help": words, "rich_help_panel": panel}
+    return typer.Option(*names, **{**given, "show_default": _DEFAULTS.get(name, True), **more})
 
 
 def _show_version(wanted: bool) -> None:
@@ -130,6 +127,8 @@ def impute(
     categorical: Annotated[Texts, _option("categorical")] = None,
     bounds: Annotated[Texts, _option("bounds")] = None,
     kind: Annotated[Texts, _option("kind")] = None,
+    derived: Annotated[Texts, _option("derived")] = None,
+    inequality: Annotated[Texts, _option("inequality")] = None,
     checkpoint: Annotated[Text, _option("checkpoint")] = None,
     settings: Annotated[Texts, _option("set")] = None,
     quiet: Annotated[bool, _option("quiet")] = False,
@@ -161,6 +160,7 @@ def impute(
         )
         given = _read_settings(settings or [])
         kinds = dict(_pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
+        formulas = dict(_pair(text, "--derived", "COL=FORMULA", first=False) for text in derived or [])
 
         from .imputer import DiffPuter
         from .tables.files import read_table_file, write_long, write_table_file
@@ -174,6 +174,8 @@ def impute(
                 estimate=estimate,
                 categorical_features=categorical or None,
                 schema=kinds or None,
+                derived=formulas or None,
+                inequalities=inequality or None,
                 random_state=seed,
                 device=device,
                 time_budget=time_budget,

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from scipy import stats
 
 import diffputer
@@ -92,6 +94,24 @@ def test_draws_that_agree_give_the_complete_data_analysis() -> None:
     expected = fit.f_test(np.eye(3)[1:])
     assert wald.statistic == pytest.approx(float(np.squeeze(expected.fvalue)))
     assert wald.p_value == pytest.approx(float(expected.pvalue))
+
+
+@given(
+    st.lists(st.tuples(st.floats(-9, 9), st.floats(0.1, 9)), min_size=2, max_size=8),
+    st.floats(0.01, 100),
+    st.floats(2, 500),
+)
+def test_units_do_not_matter(draws: list[tuple[float, float]], unit: float, df: float) -> None:
+    spread = max(q for q, _ in draws) - min(q for q, _ in draws)
+    assume(spread == 0 or spread > 1e-3)  # else rounding decides whether draws agree
+    plain = diffputer.pool(draws, df_complete=df).table
+    scaled = diffputer.pool([(unit * q, unit**2 * u) for q, u in draws], df_complete=df).table
+    for name in ("estimate", "std_error", "ci_low", "ci_high"):
+        np.testing.assert_allclose(scaled[name], unit * plain[name], rtol=1e-6, atol=1e-9 * unit)
+    for name in ("df", "p_value", "riv", "lambda_", "relative_efficiency"):
+        np.testing.assert_allclose(scaled[name], plain[name], rtol=1e-4, atol=1e-9)
+    assert plain["fmi"].between(0, 1).all()
+    assert (plain["df"] <= df).all()
 
 
 def test_covariances_are_pooled_as_matrices() -> None:

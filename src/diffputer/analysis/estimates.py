@@ -20,7 +20,7 @@ _ACCEPTED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Estimates:
     """Estimates of one completed table.
 

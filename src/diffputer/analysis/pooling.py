@@ -22,7 +22,7 @@ from .estimates import Floats, stack_estimates
 from .wald import PooledTest, compare_restrictions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rubin:
     """Rubin's rules for each coefficient; all of shape [k] but the covariances, [k, k].
 
@@ -119,7 +119,7 @@ def barnard_rubin(lambda_: Floats, m: int, df_complete: float = math.inf) -> Flo
         return np.asarray(1 / (1 / infinite_sample + 1 / observed))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pooled:
     """Estimates of several completed tables as one.
 
