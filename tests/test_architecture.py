@@ -24,7 +24,7 @@ LAYERS = [
     {"persistence"},
     {"imputer"},
     {"methods"},
-    {"demo", "benchmark"},
+    {"demo", "benchmark", "cli_options"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

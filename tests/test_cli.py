@@ -17,7 +17,7 @@ import pytest
 
 import diffputer
 from diffputer import DiffPuter
-from diffputer.cli import KNOWN_SETTINGS
+from diffputer.cli_options import KNOWN_SETTINGS
 
 from .cli_tools import PROGRAM, TINY, TINY_OPTIONS, plain_frame, run
 
@@ -92,6 +92,8 @@ def test_every_setting_can_be_set():
         "categorical_features",
         "bounds",
         "schema",
+        "derived",
+        "inequalities",
         "random_state",
         "device",
     }
@@ -123,6 +125,25 @@ def test_ugly_csv_keeps_every_observed_cell(ugly):
     assert ".py" not in result.stderr
     assert "error on held-out cells" in result.stderr
     assert "wrote " in result.stderr
+
+
+def test_formulas_and_inequalities_between_columns(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(1, 50, (2, 60)).astype(float)
+    frame = pd.DataFrame(
+        {"a": a, "b": b, "net price": a + b, "low": np.minimum(a, b), "high": np.maximum(a, b)}
+    )
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    frame.to_csv(tmp_path / "sums.csv", index=False)
+    run(
+        *("impute", tmp_path / "sums.csv", "--draws", 2),
+        *("--derived", "net price=a + b", "--inequality", "low <= high"),
+    )
+    done = pd.read_csv(tmp_path / "sums.imputed.csv")
+    np.testing.assert_allclose(done["net price"], done["a"] + done["b"])
+    assert (done["low"] <= done["high"]).all()
+    words = run("impute", tmp_path / "sums.csv", "--derived", "net price=a + zzz", code=2).stderr
+    assert "'zzz' is not there" in words
 
 
 def test_summary_says_what_was_observed_and_filled(plain):

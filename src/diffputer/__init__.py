@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .analysis.pooling import Pooled as Pooled
+    from .analysis.pooling import pool as pool
+    from .analysis.wald import pool_likelihood as pool_likelihood
+    from .analysis.wald import pool_statistics as pool_statistics
     from .errors import DataWarning as DataWarning
     from .errors import DiffputerError as DiffputerError
     from .errors import InputError as InputError
@@ -15,18 +19,24 @@ if TYPE_CHECKING:
     from .errors import SettingError as SettingError
     from .imputations import Imputations as Imputations
     from .imputer import DiffPuter as DiffPuter
+    from .tables.constraints import Constraints as Constraints
     from .tables.schema import Schema as Schema
 
 #: Where each public name lives; loaded when it is first asked for, so that importing stays instant.
 _PUBLIC = {
+    "Constraints": "tables.constraints",
     "DataWarning": "errors",
     "DiffPuter": "imputer",
     "DiffputerError": "errors",
     "Imputations": "imputations",
     "InputError": "errors",
     "ModelFileError": "errors",
+    "Pooled": "analysis.pooling",
     "Schema": "tables.schema",
     "SettingError": "errors",
+    "pool": "analysis.pooling",
+    "pool_likelihood": "analysis.wald",
+    "pool_statistics": "analysis.wald",
 }
 __all__ = ["__version__", *_PUBLIC]
 

@@ -15,9 +15,10 @@ import typer
 
 from . import __version__
 from .benchmark.cli import app as bench
+from .cli_options import pair, read_bounds, read_settings
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
-from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, SETTING_NAMES
+from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 #: What the library calls things that have another name here.
 _NAMES_HERE = {"categorical_features": "--categorical", "max_levels": "--set max_levels"}
-#: What --set may name: all that changes a result and has no option of its own.
-KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +62,8 @@ _HELP = {
     "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
     "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
+    "derived": (_FIT, "COL=FORMULA", 'A column computed from others: "total=a + b". Repeatable.'),
+    "inequality": (_FIT, "A<=B", "Between columns; filled values keep to it. Repeatable."),
     "checkpoint": (_FIT, "FILE", "Keep each finished round; the same command goes on from there."),
     "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as max_steps=20000. Repeatable."),
 }
@@ -80,13 +81,8 @@ Texts: TypeAlias = list[str] | None
 def _option(name: str, **more: Any) -> Any:
     panel, value, words = _HELP[name]
     names = ["--" + name.replace("_", "-")] + (["-" + name[0]] if name in ("output", "quiet") else [])
-    given = {
-        "metavar": value,
-        "help": words,
-        "rich_help_panel": panel,
-        "show_default": _DEFAULTS.get(name, True),
-    }
-    return typer.Option(*names, **{**given, **more})
+    given = {"metavar": value, "help": words, "rich_help_panel": panel}
+    return typer.Option(*names, **{**given, "show_default": _DEFAULTS.get(name, True), **more})
 
 
 def _show_version(wanted: bool) -> None:
@@ -131,6 +127,8 @@ def impute(
     categorical: Annotated[Texts, _option("categorical")] = None,
     bounds: Annotated[Texts, _option("bounds")] = None,
     kind: Annotated[Texts, _option("kind")] = None,
+    derived: Annotated[Texts, _option("derived")] = None,
+    inequality: Annotated[Texts, _option("inequality")] = None,
     checkpoint: Annotated[Text, _option("checkpoint")] = None,
     settings: Annotated[Texts, _option("set")] = None,
     quiet: Annotated[bool, _option("quiet")] = False,
@@ -160,8 +158,9 @@ def impute(
         target, formats = _check_paths(
             input, output, format, {"save-model": save_model, "checkpoint": checkpoint}
         )
-        given = _read_settings(settings or [])
-        kinds = dict(_pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
+        given = read_settings(settings or [])
+        kinds = dict(pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
+        formulas = dict(pair(text, "--derived", "COL=FORMULA", first=False) for text in derived or [])
 
         from .imputer import DiffPuter
         from .tables.files import read_table_file, write_long, write_table_file
@@ -175,6 +174,8 @@ def impute(
                 estimate=estimate,
                 categorical_features=categorical or None,
                 schema=kinds or None,
+                derived=formulas or None,
+                inequalities=inequality or None,
                 random_state=seed,
                 device=device,
                 time_budget=time_budget,
@@ -191,7 +192,7 @@ def impute(
             format=formats[0],
         )
         if model is None:
-            imputer.bounds = _read_bounds(bounds or [], _names(table.frame)) or None
+            imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
         table, completed = _complete(
             session, table, imputer, draws, model is not None, save_model is not None
         )
@@ -283,54 +284,6 @@ def _refuse_for_model(context: typer.Context) -> None:
     ]
     if given:
         raise SettingError(f"With --model nothing is fitted, so leave out {', '.join(given)}.")
-
-
-def _pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
-    """Split NAME=VALUE at its first or last equals sign."""
-    name, sign, value = text.partition("=") if first else text.rpartition("=")
-    if not (name and sign and value):
-        raise SettingError(f"{option} must be given as {form}, however: {text!r}.")
-    return name.strip(), value.strip()
-
-
-def _value(text: str) -> Any:
-    """A number if it is one; nothing is None."""
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            pass
-    return text or None
-
-
-def _read_settings(texts: Sequence[str]) -> dict[str, Any]:
-    given = dict(_pair(text, "--set", "NAME=VALUE", first=True) for text in texts)
-    if unknown := [name for name in given if name not in KNOWN_SETTINGS]:
-        raise SettingError(
-            f"--set must name a setting, however: {unknown[0]!r}. Known are "
-            f"{', '.join(map(repr, KNOWN_SETTINGS))}."
-        )
-    return {name: _value(text) for name, text in given.items()}
-
-
-def _read_bounds(texts: Sequence[str], names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """Read COL:LOW:HIGH; names and times of day may hold colons themselves.
-
-    >>> _read_bounds(["age:0:", "a:b:08:00:17:30"], ["age", "a:b"])
-    {'age': (0, None), 'a:b': ('08:00', '17:30')}
-    """
-    bounds = {}
-    for text in texts:
-        name = max((name for name in names if text.startswith(f"{name}:")), key=len, default=None)
-        ends = [] if name is None else text[len(name) + 1 :].split(":")
-        if name is None or len(ends) % 2:
-            raise InputError(
-                f"--bounds must be given as COL:LOW:HIGH, with a column of the table, however: {text!r}. "
-                f"The table has: {', '.join(map(str, names[:30]))}."
-            )
-        half = len(ends) // 2
-        bounds[name] = (_value(":".join(ends[:half])), _value(":".join(ends[half:])))
-    return bounds
 
 
 def _names(frame: Any) -> list[str]:

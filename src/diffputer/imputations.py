@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -10,16 +11,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .analysis.pooling import Pooled, pool
+from .errors import InputError
+from .settings import check_number
+from .tables.drawfiles import read_draws, write_draws
+from .tables.draws import column_of, most_frequent, spread, summarise_draws
 from .tables.encoding import TableEncoder
 from .tables.filling import Values
 from .tables.frames import Table
-from .tables.schema import Kind, Schema
+from .tables.schema import Column, Kind, Schema
+from .tables.stacking import check_names, stack_tables
 
 
 class Imputations(Sequence[Any]):
     """m completed tables of one incomplete table.
 
-    Only the filled cells are kept m times; a completed table is put together when it is asked for.
+    Only the filled cells are kept m times; a completed table is put together when it is asked for, in the
+    container of the incomplete one.
 
     Parameters
     ----------
@@ -38,6 +46,14 @@ class Imputations(Sequence[Any]):
     >>> draws = Imputations(table, [{0: np.array([2.0])}, {0: np.array([2.5])}])
     >>> len(draws), draws[1]["a"].tolist()
     (2, [1.0, 2.5])
+    >>> draws.mean()["a"].tolist()
+    [1.0, 2.25]
+    >>> draws.to_long()
+       .imp  .id    a
+    0     1    1  1.0
+    1     1    2  2.0
+    0     2    1  1.0
+    1     2    2  2.5
     """
 
     def __init__(
@@ -46,6 +62,8 @@ class Imputations(Sequence[Any]):
         self._table = table
         self._filled = list(filled)
         self.schema = schema
+        if len({frozenset(draw) for draw in self._filled}) > 1:
+            raise InputError("All draws must fill the same columns, however: these fill different ones.")
 
     @classmethod
     def from_draws(
@@ -54,18 +72,36 @@ class Imputations(Sequence[Any]):
         encoder: TableEncoder,
         x: NDArray[np.float32],
         blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+        finish: Callable[[dict[int, Values]], dict[int, Values]] | None = None,
     ) -> Imputations:
         """Decode draws that come as blocks of (row numbers [r], draws [m, r, d]).
 
-        Shape: x [n, d], the encoded table.
+        Shape: x [n, d], the encoded table. ``finish`` is told the filled cells of each draw and may change
+        them.
         """
         filled = []
         for j in range(len(blocks[0][1])):
             completed = x.copy()
             for rows, draws in blocks:
                 completed[rows] = draws[j]
-            filled.append(encoder.decode(table, completed))
+            decoded = encoder.decode(table, completed)
+            filled.append(decoded if finish is None else finish(decoded))
         return cls(table, filled, encoder.schema)
+
+    @property
+    def n_draws(self) -> int:
+        """How many completed tables there are."""
+        return len(self._filled)
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Where cells were missing, [rows, columns]."""
+        return self._table.missing.copy()
+
+    @property
+    def original(self) -> Any:
+        """The incomplete table."""
+        return self._table.native
 
     def __len__(self) -> int:
         return len(self._filled)
@@ -82,9 +118,201 @@ class Imputations(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self._table.with_filled(filled) for filled in self._filled)
 
+    def __add__(self, other: Imputations) -> Imputations:
+        """Join the draws of two imputers of the same table."""
+        if not isinstance(other, Imputations):
+            return NotImplemented
+        mine, theirs = self._table, other._table
+        if mine.names != theirs.names or not np.array_equal(mine.missing, theirs.missing):
+            raise InputError(
+                "Draws can be joined if they complete the same table, however: these tables differ in their "
+                "columns or in what is missing."
+            )
+        return Imputations(mine, [*self._filled, *other._filled], self.schema)
+
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
-        return f"<Imputations: {len(self)} completed tables, {rows:,} rows x {columns:,} columns>"
+        cells = sum(len(values) for values in self._filled[0].values()) if self._filled else 0
+        return (
+            f"<Imputations: {len(self)} completed tables, {rows:,} rows x {columns:,} columns, "
+            f"{cells:,} cells filled in each>"
+        )
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Apply a function to each completed table, one after the other.
+
+        Returns
+        -------
+        list
+            What it returned for each. An exception of the function says, in a note, in which draw.
+        """
+        results = []
+        for number, table in enumerate(self, start=1):
+            try:
+                results.append(function(table))
+            except Exception as error:
+                error.add_note(f"in draw {number} of {len(self)}")
+                raise
+        return results
+
+    def pool(
+        self, fit: Callable[[Any], Any], *, conf_level: float = 0.95, df_complete: float | None = None
+    ) -> Pooled:
+        """Analyse each completed table and combine the results by Rubin's rules.
+
+        Parameters
+        ----------
+        fit
+            Gets a completed table and returns a statsmodels result, (estimates, covariance), or another of
+            the results that :func:`diffputer.pool` reads.
+        conf_level, df_complete
+            See :func:`diffputer.pool`.
+
+        Returns
+        -------
+        Pooled
+            Estimates, intervals and p-values that know how much was missing.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from diffputer.tables.frames import read_table
+        >>> table = read_table(pd.DataFrame({"a": [1.0, 2.0, 4.0, None]}))
+        >>> draws = Imputations(table, [{0: np.array([value])} for value in (2.0, 2.5, 3.5)])
+        >>> pooled = draws.pool(lambda d: (d["a"].mean(), d["a"].var() / len(d)), df_complete=3)
+        >>> pooled.table[["estimate", "std_error"]].round(3).values.tolist()
+        [[2.417, 0.685]]
+        """
+        self._need_draws(2)
+        results = []
+        for number, table in enumerate(self, start=1):
+            try:
+                results.append(fit(table))
+            except Exception as error:
+                raise InputError(
+                    f"The analysis must succeed for every draw, however: in draw {number} of {len(self)} it "
+                    f"raised {type(error).__name__}: {error}. Try it with draws[{number - 1}]."
+                ) from error
+        return pool(results, conf_level=conf_level, df_complete=df_complete)
+
+    def to_long(self, *, include_original: bool = False) -> Any:
+        """Put the completed tables below each other, in the layout of mice.
+
+        Parameters
+        ----------
+        include_original
+            Begin with the incomplete table, as draw 0.
+
+        Returns
+        -------
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
+            With columns ``.imp`` (the draw, from 1) and ``.id`` (the row, from 1) first; pandas for arrays.
+            The index of a pandas frame is repeated.
+        """
+        self._need_draws(1)
+        check_names(self._table.names)
+        first = [self._table.native] if include_original else []
+        return stack_tables([*first, *self], self._table.container, first=0 if include_original else 1)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write everything into one Parquet file; :meth:`from_parquet` reads it.
+
+        The table is written once, and of each column with filled cells a second column ``.draws.NAME`` with
+        a list of values, one for each draw, where the cell was missing. An existing file is replaced.
+        """
+        write_draws(path, self._table, self._filled, self.schema)
+
+    @classmethod
+    def from_parquet(cls, path: str | os.PathLike[str]) -> Imputations:
+        """Read what :meth:`to_parquet` wrote: same container, dtypes, index (but its freq) and values."""
+        return cls(*read_draws(path))
+
+    def mean(self) -> Any:
+        """Complete the table with the mean of the draws of each number.
+
+        Whole numbers are rounded, dates are dates; booleans and categories get their most frequent level.
+        """
+        return self._summary(lambda numbers: numbers.mean(axis=0))
+
+    def median(self) -> Any:
+        """Complete the table with the median of the draws; otherwise as :meth:`mean`."""
+        return self._summary(lambda numbers: np.median(numbers, axis=0))
+
+    def mode(self) -> Any:
+        """Complete the table with the most frequent draw of each cell, the first of equally frequent ones.
+
+        For numbers that hardly repeat this says little: use :meth:`median`.
+        """
+        self._need_draws(1)
+        return self._table.with_filled(
+            {
+                position: most_frequent([draw[position] for draw in self._filled])
+                for position in self._filled[0]
+            }
+        )
+
+    def interval(self, level: float = 0.9) -> tuple[Any, Any]:
+        """Complete the table with the ends of an interval that holds a share of the draws.
+
+        Parameters
+        ----------
+        level
+            The share, with as many draws below as above. The ends are quantiles between draws; with few
+            draws, they are near the smallest and the largest.
+
+        Returns
+        -------
+        lower, upper
+            Tables. Booleans and categories, which have no order to speak of, have their most frequent level
+            in both.
+        """
+        check_number("level", level, 0.0, 1.0, closed=False, whole=False)
+        tail = (1 - level) / 2
+
+        def quantile(share: float) -> Any:
+            return self._summary(lambda numbers: np.quantile(numbers, share, axis=0))
+
+        return quantile(tail), quantile(1 - tail)
+
+    def std(self) -> pd.DataFrame:
+        """Give the standard deviation between draws of each filled number; NaN elsewhere.
+
+        In the units of the column; in seconds for dates, durations and times of day.
+        """
+        self._need_draws(2)
+        deviations = np.full(self._table.missing.shape, np.nan)
+        for position in self._filled[0]:
+            draws = [draw[position] for draw in self._filled]
+            deviations[self._table.missing[:, position], position] = spread(self._column(position), draws)
+        index = self._table.native.index if self._table.container == "pandas" else None
+        return pd.DataFrame(deviations, index=index, columns=list(self._table.names))
+
+    def _summary(self, summary: Callable[[NDArray[np.float64]], Any]) -> Any:
+        self._need_draws(1)
+        values = {}
+        for position in self._filled[0]:
+            values[position] = summarise_draws(
+                self._column(position),
+                self._table.cells[position],
+                [draw[position] for draw in self._filled],
+                summary,
+                bool(self._table.missing[:, position].all()),
+            )
+        return self._table.with_filled(values)
+
+    def _column(self, position: int) -> Column:
+        """What a column holds, by the schema or by the values that were filled in."""
+        if self.schema is not None:
+            return self.schema.columns[position]
+        cells, values = self._table.cells[position], self._filled[0][position]
+        return column_of(self._table.names[position], cells, values)
+
+    def _need_draws(self, least: int) -> None:
+        if len(self) < least:
+            raise InputError(
+                f"This needs at least {least} draw{'s' * (least > 1)}, however: there "
+                f"{'is' if len(self) == 1 else 'are'} {len(self)}. Ask sample for more."
+            )
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,10 @@ from .settings import (
     check_number,
     resolve_settings,
 )
+from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.wishes import bounded_columns
-
-_IF_MEMORY_IS_SHORT = "Free it, set a smaller batch_size, fewer members of the ensemble, or device='cpu'."
 
 
 class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ignore[misc]
@@ -66,6 +65,11 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ig
     schema : Schema or dict of column -> kind, optional
         Override what a column is taken for: "continuous", "integer", "boolean", "categorical",
         "datetime", "duration", "time" or "text" (passed through as it is).
+    derived : dict of column -> formula or function, optional
+        Missing cells of these columns are computed, ``{"total": "a + b"}``; missing inputs of observed ones
+        are solved for: see :class:`diffputer.Constraints`. Not applied by uncertainty.
+    inequalities : sequence of str, optional
+        ``["start <= end"]``: filled cells keep to it.
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
     random_state : int, RandomState or None
@@ -140,6 +144,7 @@ churn
             max_levels=self.max_levels,
             codes=cast(Codes, settings.codes) if isinstance(settings, PaperSettings) else "levels",
         )
+        self._read_constraints().check(table, self._encoder.schema)
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
@@ -154,6 +159,7 @@ churn
     def _take_over(self, result: EMResult | None) -> None:
         self._result = result
         self.schema_ = self._encoder.schema
+        self._constraints = self._read_constraints()
         self.settings_ = None if result is None else result.engine.settings
         self.trace_ = [] if result is None else result.trace
 
@@ -201,7 +207,7 @@ churn
         table = self._read(X, reset=False)
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
-            return self._output(self._encoder.fill(table, encoded.x))
+            return self._fill(table, encoded.x)
         check_choice("estimate", self.estimate, ESTIMATES)
         result = self._on_device(self._result)
         with self._working() as progress:
@@ -214,10 +220,12 @@ churn
                 overwrite=True,
                 progress=progress,
             )
-        return self._output(self._encoder.fill(table, x))
+        return self._fill(table, x)
 
-    def _output(self, completed: Any) -> Any:
-        """Hand scikit-learn's set_output what it can turn into pandas: it does not know pyarrow."""
+    def _fill(self, table: Table, x: NDArray[np.float32]) -> Any:
+        filled = self._encoder.decode(table, x)
+        completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
+        # scikit-learn's set_output does not know pyarrow: it gets what it can turn into pandas.
         if hasattr(completed, "to_pandas") and _get_output_config("transform", self)["dense"] == "pandas":
             return completed.to_pandas()
         return completed
@@ -247,12 +255,14 @@ churn
             "Ask for fewer draws, or draw for a part of the rows at a time.",
         )
         encoded = self._encoder.encode(table)
+        constrain = self._constraints.on(table, self.schema_)
         if self._result is None or rows == 0:
-            return Imputations(table, [self._encoder.decode(table, encoded.x)] * n_draws, self.schema_)
+            filled = constrain(self._encoder.decode(table, encoded.x))
+            return Imputations(table, [filled] * n_draws, self.schema_)
         result, x = self._on_device(self._result), encoded.x
         with self._working() as progress:
             blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
-        return Imputations.from_draws(table, self._encoder, x, blocks)
+        return Imputations.from_draws(table, self._encoder, x, blocks, constrain)
 
     def uncertainty(self, X: Any, level: float = 0.9) -> Uncertainty:
         """Say how sure the filled values are, without drawing.
@@ -361,11 +371,17 @@ churn
             if named and self._names is not None and set(table.names) == set(self._names):
                 raise InputError(f"{error}Put them in the order of imputer.feature_names_in_.") from None
             raise
-        if (
-            named and table.names != self._names
-        ):  # labels that are not text, at which scikit-learn does not look
+        # Labels may not be text, at which scikit-learn does not look.
+        if named and table.names != self._names:
             raise InputError(f"Columns must be those of the fit, {self._names}; however: {table.names}.")
         return table
+
+    def _read_constraints(self) -> Constraints:
+        schema = self._encoder.schema
+        stated = bounded_columns(schema.names, self.bounds, self.schema)
+        columns = [schema.columns[position] for position in stated]
+        bounds = {c.name: (c.lower, c.upper) for c in columns if c.kind.is_numeric}
+        return Constraints(self.derived, self.inequalities, bounds)
 
     def _holes(self, table: Table) -> NDArray[np.bool_]:
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""
@@ -374,8 +390,7 @@ churn
     @contextmanager
     def _working(self) -> Iterator[Progress]:
         """Show progress; a GPU whose memory does not suffice gets a sentence."""
-        device = resolve_device(self.device)
-        with show_progress(self.progress) as progress, enough_memory(device, _IF_MEMORY_IS_SHORT):
+        with show_progress(self.progress) as progress, enough_memory(resolve_device(self.device)):
             yield progress
 
     def _on_device(self, result: EMResult) -> EMResult:

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from .settings import DEFAULT_ENGINE
+from .tables.constraints import Derived
 from .tables.schema import Schema
 
 
@@ -24,6 +25,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         categorical_features: Sequence[Any] | None = None,
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
         schema: Schema | Mapping[Any, str] | None = None,
+        derived: Derived | None = None,
+        inequalities: Sequence[str] | None = None,
         max_levels: int = 200,
         random_state: Any = None,
         device: str = "auto",
@@ -74,6 +77,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         self.categorical_features = categorical_features
         self.bounds = bounds
         self.schema = schema
+        self.derived = derived
+        self.inequalities = inequalities
         self.max_levels = max_levels
         self.random_state = random_state
         self.device = device

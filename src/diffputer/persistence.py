@@ -36,7 +36,7 @@ MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 VERSION = 5
 #: Versions before this one are not read.
 OLDEST_VERSION = 5
-_COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features")
+_COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
 def check_target(path: str | os.PathLike[str], kind: str) -> None:
@@ -170,6 +170,11 @@ def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Left out are objects such as a RandomState, which have done their work at fit.
     """
+    if code := [name for name, rule in (parameters.get("derived") or {}).items() if callable(rule)]:
+        raise InputError(
+            f"A saved imputer holds no code, however: derived[{code[0]!r}] is a function. Write it as a "
+            "formula, or pickle the imputer."
+        )
     facts: dict[str, Any] = {"parameters": {}, "column_parameters": {}}
     for name, value in parameters.items():
         if name in _COLUMN_PARAMETERS:

@@ -103,7 +103,7 @@ def total_memory(device: torch.device) -> int | None:
 
 
 @contextmanager
-def enough_memory(device: torch.device, remedy: str) -> Iterator[None]:
+def enough_memory(device: torch.device) -> Iterator[None]:
     """Say in a sentence that a GPU has run out of memory."""
     try:
         yield
@@ -111,7 +111,8 @@ def enough_memory(device: torch.device, remedy: str) -> Iterator[None]:
         free, total = (n / 2**30 for n in torch.cuda.mem_get_info(device))
         raise SettingError(
             f"What is computed must fit into the memory of {device}, however: it has {total:,.1f} GiB, of "
-            f"which {free:,.1f} GiB are free, and more is needed. {remedy}"
+            f"which {free:,.1f} GiB are free, and more is needed. Free it, set "
+            "a smaller batch_size, fewer members of the ensemble, or device='cpu'."
         ) from error
 
 

@@ -67,7 +67,7 @@ def _suits(column: Column, storage: Storage) -> bool:
     return storage.family == _family(column)
 
 
-def _target(column: Column, cells: Cells, all_missing: bool) -> Storage:
+def target_storage(column: Column, cells: Cells, all_missing: bool) -> Storage:
     """The storage to write into; a column of holes with an unsuitable dtype gets that of the values."""
     if not all_missing or _suits(column, cells.storage):
         return cells.storage
@@ -84,7 +84,7 @@ def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> 
     fill, storage = column.fill, cells.storage
     if column.status == Status.CONSTANT:
         check_storage(column, cells, all_missing)
-        storage = _target(column, cells, all_missing)
+        storage = target_storage(column, cells, all_missing)
     elif fill is None or not _holds(storage, fill):
         fill = neutral_value(cells)  # an empty column may have any dtype now
     if fill is None:
@@ -111,7 +111,7 @@ def decode_levels(
     book
         The code of each level, [n_levels, width]; None if its position is its code, with a width of 1.
     """
-    storage = _target(column, cells, all_missing)
+    storage = target_storage(column, cells, all_missing)
     if column.kind == Kind.BOOLEAN and not storage.declared:
         return np.asarray(raw[:, 0] > 0.5)
     levels = list(levels_of(column))
@@ -185,7 +185,7 @@ def snap(values: Floats, frequent: Floats | None, deviation: Floats) -> Floats:
 
 def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool) -> Values:
     """Values for the holes of a numeric column, [n]: rounded to the resolution, inside bounds and dtype."""
-    storage = _target(column, cells, all_missing)
+    storage = target_storage(column, cells, all_missing)
     low, high = _ends(column, storage)
     step = max(step_to_number(column.kind, column.resolution) or 0.0, storage.resolution or 0.0)
     values = np.clip(raw, float(low), float(high))

@@ -1,0 +1,312 @@
+"""Tests of several parameters at once from m completed tables: the statistics D1, D2 and D3.
+
+D1 pools estimates and covariances (Li, Raghunathan and Rubin 1991, JASA 86; degrees of freedom for small
+samples by Reiter 2007, Biometrika 94), D2 test statistics alone (Li, Meng, Raghunathan and Rubin 1991,
+Statistica Sinica 1), D3 likelihoods (Meng and Rubin 1992, Biometrika 79). D1 is the one to use where there
+are covariances; D3 is as good for likelihood models and does not depend on how they are parametrised; D2
+needs least and is worth least: it has little power with few draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chdtrc, fdtrc
+
+from ..errors import InputError, SettingError
+from .estimates import Floats
+
+_INTERCEPTS = ("Intercept", "intercept", "const", "(Intercept)")
+
+
+@dataclass(frozen=True)
+class PooledTest:
+    """A pooled test; its statistic follows an F distribution if the hypothesis is true.
+
+    Attributes
+    ----------
+    method
+        "D1", "D2" or "D3".
+    statistic
+        The value of F.
+    df_num, df_denom
+        Its degrees of freedom: how many restrictions, and how sure the draws are of the variance.
+    p_value
+        P(F > statistic).
+    riv
+        Average relative increase in variance by the holes.
+    m
+        How many draws.
+    """
+
+    method: str
+    statistic: float
+    df_num: int
+    df_denom: float
+    p_value: float
+    riv: float
+    m: int
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.method}: F({self.df_num}, {self.df_denom:.4g}) = {self.statistic:.4g}, "
+            f"p = {self.p_value:.4g}, riv = {self.riv:.3g}, {self.m} draws>"
+        )
+
+
+def compare_restrictions(
+    names: Sequence[Hashable],
+    values: Floats,
+    covariances: Floats,
+    restrictions: Any = None,
+    hypothesis: Any = 0.0,
+    *,
+    df_complete: float = math.inf,
+) -> PooledTest:
+    """Test linear restrictions R θ = h: D1.
+
+    Parameters
+    ----------
+    names
+        Of the k coefficients.
+    values, covariances
+        Estimates [m, k] and covariances [m, k, k] of the draws.
+    restrictions, hypothesis
+        See :meth:`diffputer.analysis.pooling.Pooled.wald`.
+    df_complete
+        Degrees of freedom of the complete data.
+
+    Examples
+    --------
+    >>> found = compare_restrictions(["a"], np.array([[1.0], [2.0], [3.0]]), np.ones((3, 1, 1)))
+    >>> found
+    <D1: F(1, 6.125) = 1.714, p = 0.2374, riv = 1.33, 3 draws>
+    """
+    matrix, target = _read_restrictions(tuple(names), restrictions, hypothesis)
+    m, k = len(values), len(matrix)
+    q = values @ matrix.T - target  # [m, restrictions]
+    u = np.einsum("ri,mij,sj->mrs", matrix, covariances, matrix).mean(axis=0)
+    if np.linalg.matrix_rank(matrix) < k or np.linalg.matrix_rank(u, hermitian=True) < k:
+        raise InputError(
+            f"Restrictions must not follow from each other, however: the {k} of this test do, or the "
+            "covariance is singular in them. Leave some out."
+        )
+    mean = q.mean(axis=0)
+    b = (q - mean).T @ (q - mean) / (m - 1)
+    riv = (1 + 1 / m) * float(np.trace(np.linalg.solve(u, b))) / k
+    riv = 0.0 if (q == q[0]).all() else riv
+    statistic = float(mean @ np.linalg.solve(u, mean)) / (k * (1 + riv))
+    return _test("D1", statistic, k, _reiter(riv, k, m, df_complete), riv, m)
+
+
+def _read_restrictions(
+    names: tuple[Hashable, ...], restrictions: Any, hypothesis: Any
+) -> tuple[Floats, Floats]:
+    """R [restrictions, k] and h [restrictions]."""
+    if restrictions is None:
+        restrictions = [name for name in names if name not in _INTERCEPTS]
+    if isinstance(restrictions, Mapping):
+        hypothesis, restrictions = list(restrictions.values()), list(restrictions)
+    if isinstance(restrictions, np.ndarray) and restrictions.dtype.kind in "fiu":
+        matrix = np.atleast_2d(restrictions).astype(np.float64)
+        if matrix.ndim != 2 or matrix.shape[1] != len(names):
+            raise InputError(
+                f"A matrix of restrictions must have one column for each of the {len(names)} coefficients, "
+                f"however: its shape is {matrix.shape}."
+            )
+    else:
+        chosen = [restrictions] if isinstance(restrictions, str) else list(restrictions)
+        if unknown := [name for name in chosen if name not in names]:
+            raise InputError(
+                f"Restrictions must name coefficients, however: {', '.join(map(repr, unknown))} "
+                f"{'is' if len(unknown) == 1 else 'are'} none. There are {', '.join(map(repr, names))}."
+            )
+        matrix = np.zeros((len(chosen), len(names)))
+        for row, name in enumerate(chosen):
+            matrix[row, names.index(name)] = 1.0
+    if len(matrix) == 0:
+        raise InputError(
+            "A test needs restrictions, however: there are none. Name coefficients to be tested."
+        )
+    try:
+        target = np.broadcast_to(np.asarray(hypothesis, dtype=np.float64), (len(matrix),))
+    except ValueError:
+        raise InputError(
+            f"There must be one value for each of the {len(matrix)} restrictions, however: "
+            f"{np.size(hypothesis)} were given."
+        ) from None
+    return matrix, target
+
+
+def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
+    """Degrees of freedom of D1 in small samples; those of Li, Raghunathan and Rubin in large ones."""
+    if math.isinf(df_complete) or riv <= 0:
+        return df_complete if riv <= 0 else _denominator(riv, k, m)
+    t = k * (m - 1)
+    shrunk = df_complete * (df_complete + 1) / (df_complete + 3)
+    if t > 4:
+        # The two leading terms of Reiter's expansion; they become those of Li et al. as the sample grows.
+        a = riv * t / (t - 2)
+        rest = shrunk - 4 * (1 + a)
+        if rest > 0:
+            missing = a**2 * (rest + 2 * (1 + a)) / ((t - 4) * (1 + a) ** 2 * rest)
+            return 4 + 1 / (1 / rest + missing)
+    # Few draws or a tiny sample: Barnard and Rubin's for one coefficient, scaled as Li et al. scale theirs.
+    lambda_ = riv / (1 + riv)
+    single = 1 / (lambda_**2 / (m - 1) + 1 / (shrunk * (1 - lambda_)))
+    return (k + 1) / 2 * single
+
+
+def _denominator(riv: float, k: int, m: int) -> float:
+    """Denominator degrees of freedom of D1 and D3 in large samples."""
+    if riv <= 0:
+        return math.inf
+    t = k * (m - 1)
+    if t > 4:
+        return 4 + (t - 4) * (1 + (1 - 2 / t) / riv) ** 2
+    return t * (1 + 1 / k) * (1 + 1 / riv) ** 2 / 2
+
+
+def pool_statistics(statistics: Iterable[float], df: int, *, kind: str = "chi2") -> PooledTest:
+    """Pool test statistics of several completed tables: D2, for analyses that give nothing else.
+
+    Parameters
+    ----------
+    statistics
+        One for each draw: chi-square statistics (of Wald, score or likelihood-ratio tests), or F.
+    df
+        Their degrees of freedom; of F those of the numerator.
+    kind : {"chi2", "F"}
+        What the statistics are.
+
+    Returns
+    -------
+    PooledTest
+        D2. Below 0 it speaks for the hypothesis, with a p-value of 1.
+
+    Examples
+    --------
+    >>> pool_statistics([4.0, 9.0, 16.0], df=2)
+    <D2: F(2, 3.062) = 0.9286, p = 0.4839, riv = 1.33, 3 draws>
+    """
+    if kind not in ("chi2", "F"):
+        raise SettingError(f"kind must be 'chi2' or 'F', however: it is {kind!r}.")
+    k = _count(df, "df")
+    d = np.asarray(list(statistics), dtype=np.float64)
+    m = len(d)
+    if m < 2:
+        raise InputError(f"Pooling needs at least 2 draws, however: {m} statistics were given. Draw more.")
+    if not np.isfinite(d).all() or (d < 0).any():
+        bad = int(np.flatnonzero(~(np.isfinite(d) & (d >= 0)))[0])
+        raise InputError(
+            f"Statistics must be finite and not below 0, however: that of draw {bad + 1} is {d[bad]}."
+        )
+    d = d * k if kind == "F" else d
+    riv = (1 + 1 / m) * float(np.var(np.sqrt(d), ddof=1))
+    statistic = (float(d.mean()) / k - (m + 1) / (m - 1) * riv) / (1 + riv)
+    df_denom = k ** (-3 / m) * (m - 1) * (1 + 1 / riv) ** 2 if riv > 0 else math.inf
+    return _test("D2", statistic, k, df_denom, riv, m)
+
+
+def pool_likelihood(full: Iterable[Any], null: Iterable[Any], *, df: int | None = None) -> PooledTest:
+    """Compare nested models by their likelihoods: D3.
+
+    The likelihood ratio of each completed table is taken twice: at that table's own estimates, and at the
+    means of the estimates of all tables.
+
+    Parameters
+    ----------
+    full, null
+        The larger and the smaller model, one fit for each draw: a statsmodels result whose model has
+        ``loglike`` (GLM, Logit, Poisson, OLS, ...), or a pair (parameters, log_likelihood) in which
+        ``log_likelihood(parameters)`` is the log-likelihood of that draw's table. statsmodels' linear models
+        maximise over the residual variance, so that it is not averaged over draws.
+    df
+        How many parameters the smaller model lacks. Default: the difference of their numbers.
+
+    Returns
+    -------
+    PooledTest
+        D3.
+
+    Examples
+    --------
+    >>> draws = [np.array([1.0, 2.0, 3.0]), np.array([1.5, 2.0, 3.5])]
+    >>> full = [(x.mean(), lambda mean, x=x: -0.5 * ((x - mean) ** 2).sum()) for x in draws]
+    >>> null = [([], lambda none, x=x: -0.5 * (x**2).sum()) for x in draws]
+    >>> pool_likelihood(full, null)
+    <D3: F(1, 25) = 11.27, p = 0.002525, riv = 0.25, 2 draws>
+    """
+    models = [_read_likelihoods(fits, name) for fits, name in ((full, "full"), (null, "null"))]
+    (theta, likelihoods), (theta0, likelihoods0) = models
+    m = len(likelihoods)
+    if m != len(likelihoods0):
+        raise InputError(
+            f"Both models need one fit for each draw, however: there are {m} of the full and "
+            f"{len(likelihoods0)} of the null model."
+        )
+    if m < 2:
+        raise InputError(f"Pooling needs at least 2 draws, however: there are {m} fits. Draw more.")
+    k = _count(theta.shape[1] - theta0.shape[1] if df is None else df, "df, the parameters that null lacks,")
+    own = _ratio(likelihoods, theta, likelihoods0, theta0)
+    common = _ratio(
+        likelihoods,
+        np.repeat(theta.mean(axis=0, keepdims=True), m, axis=0),
+        likelihoods0,
+        np.repeat(theta0.mean(axis=0, keepdims=True), m, axis=0),
+    )
+    riv = max(0.0, (m + 1) / (k * (m - 1)) * (own - common))
+    return _test("D3", common / (k * (1 + riv)), k, _denominator(riv, k, m), riv, m)
+
+
+def _read_likelihoods(fits: Iterable[Any], which: str) -> tuple[Floats, list[Callable[[Any], Any]]]:
+    """Parameters [m, k] and log-likelihoods of the fits of one model."""
+    parameters, likelihoods = [], []
+    for number, fit in enumerate(fits, start=1):
+        if isinstance(fit, tuple | list) and len(fit) == 2 and callable(fit[1]):
+            theta, likelihood = fit
+        elif hasattr(fit, "params") and callable(getattr(getattr(fit, "model", None), "loglike", None)):
+            theta, likelihood = fit.params, fit.model.loglike
+        else:
+            raise InputError(
+                "Likelihoods are read of statsmodels results and of pairs (parameters, log_likelihood), "
+                f"however: draw {number} of the {which} model is a {type(fit).__name__}."
+            )
+        parameters.append(np.atleast_1d(np.asarray(theta, dtype=np.float64)))
+        likelihoods.append(likelihood)
+    if len({theta.shape for theta in parameters}) > 1:
+        raise InputError(
+            f"All draws must estimate the same parameters, however: those of the {which} model have the "
+            f"shapes {sorted({theta.shape for theta in parameters})}."
+        )
+    return np.stack(parameters) if parameters else np.empty((0, 0)), likelihoods
+
+
+def _ratio(full: list[Any], theta: npt.NDArray[Any], null: list[Any], theta0: npt.NDArray[Any]) -> float:
+    """Mean of 2 (log-likelihood of full less that of null) over the draws."""
+    ratios = []
+    for number, (one, at, other, at0) in enumerate(zip(full, theta, null, theta0, strict=True), start=1):
+        ratio = 2 * (float(one(at)) - float(other(at0)))
+        if not math.isfinite(ratio):
+            raise InputError(
+                f"Log-likelihoods must be finite, however: in draw {number} their difference is {ratio}."
+            )
+        ratios.append(ratio)
+    return float(np.mean(ratios))
+
+
+def _count(df: Any, name: str) -> int:
+    if isinstance(df, bool) or not isinstance(df, int | np.integer) or df < 1:
+        raise SettingError(f"{name} must be a whole number of at least 1, however: it is {df!r}.")
+    return int(df)
+
+
+def _test(method: str, statistic: float, k: int, df_denom: float, riv: float, m: int) -> PooledTest:
+    x = max(statistic, 0.0)
+    p_value = float(chdtrc(k, k * x) if math.isinf(df_denom) else fdtrc(k, df_denom, x))
+    return PooledTest(method, statistic, k, df_denom, p_value, riv, m)

@@ -1,0 +1,60 @@
+"""What is written on a command line as text, read: settings, bounds, pairs of a name and a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import InputError, SettingError
+from .settings import SETTING_NAMES
+
+#: What --set may name: all that changes a result and has no option of its own.
+KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision")
+
+
+def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
+    """Split NAME=VALUE at its first or last equals sign."""
+    name, sign, value = text.partition("=") if first else text.rpartition("=")
+    if not (name and sign and value):
+        raise SettingError(f"{option} must be given as {form}, however: {text!r}.")
+    return name.strip(), value.strip()
+
+
+def _value(text: str) -> Any:
+    """A number if it is one; nothing is None."""
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            pass
+    return text or None
+
+
+def read_settings(texts: Sequence[str]) -> dict[str, Any]:
+    given = dict(pair(text, "--set", "NAME=VALUE", first=True) for text in texts)
+    if unknown := [name for name in given if name not in KNOWN_SETTINGS]:
+        raise SettingError(
+            f"--set must name a setting, however: {unknown[0]!r}. Known are "
+            f"{', '.join(map(repr, KNOWN_SETTINGS))}."
+        )
+    return {name: _value(text) for name, text in given.items()}
+
+
+def read_bounds(texts: Sequence[str], names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Read COL:LOW:HIGH; names and times of day may hold colons themselves.
+
+    >>> read_bounds(["age:0:", "a:b:08:00:17:30"], ["age", "a:b"])
+    {'age': (0, None), 'a:b': ('08:00', '17:30')}
+    """
+    bounds = {}
+    for text in texts:
+        name = max((name for name in names if text.startswith(f"{name}:")), key=len, default=None)
+        ends = [] if name is None else text[len(name) + 1 :].split(":")
+        if name is None or len(ends) % 2:
+            raise InputError(
+                f"--bounds must be given as COL:LOW:HIGH, with a column of the table, however: {text!r}. "
+                f"The table has: {', '.join(map(str, names[:30]))}."
+            )
+        half = len(ends) // 2
+        bounds[name] = (_value(":".join(ends[:half])), _value(":".join(ends[half:])))
+    return bounds

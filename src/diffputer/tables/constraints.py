@@ -1,0 +1,380 @@
+"""What must hold between the columns of a completed table: derived columns and inequalities.
+
+>>> import numpy as np, pandas as pd
+>>> constraints = Constraints(derived={"total": "a + b"}, inequalities=["a <= b"])
+>>> table = pd.DataFrame({"a": [1.0, np.nan, 4.0], "b": [2.0, 3.0, 5.0], "total": [3.0, 4.0, np.nan]})
+>>> constraints.check(table)
+>>> constraints.apply(table.fillna(9.0), table.isna())
+     a    b  total
+0  1.0  2.0    3.0
+1  1.0  3.0    4.0
+2  4.0  5.0    9.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from diffputer.errors import InputError, warn_about_data
+from diffputer.tables.cells import Cells, Family, Floats, Storage
+from diffputer.tables.clock import step_to_number, to_number
+from diffputer.tables.decoding import is_local, target_storage
+from diffputer.tables.draws import from_numbers, to_numbers
+from diffputer.tables.expressions import Expression, parse_expression, parse_inequality
+from diffputer.tables.filling import Values
+from diffputer.tables.frames import Table, read_table
+from diffputer.tables.repairs import Numbers, Repair
+from diffputer.tables.schema import Column, Kind, Schema, unknown_names
+
+Derived = Mapping[Any, str | Callable[[Any], Any]]
+_KINDS = {
+    Family.NUMBER: Kind.CONTINUOUS,
+    Family.DATETIME: Kind.DATETIME,
+    Family.DURATION: Kind.DURATION,
+    Family.TIME: Kind.TIME,
+}
+
+
+class Constraints:
+    """Derived columns and inequalities, applied to tables after imputation.
+
+    Only cells that were missing are changed.
+
+    Parameters
+    ----------
+    derived : dict of column -> formula or function
+        A missing cell of the column is computed. A formula is text of column names, numbers, + - * / and
+        brackets; names that are no identifiers stand in backquotes. A function gets the completed table and
+        returns the column. If a derived cell is observed and inputs of it are missing, these are solved for,
+        where the formula is linear in them: one missing input exactly, several by sharing the difference.
+    inequalities : sequence of str
+        ``"start <= end"``, of numbers, dates, durations or times; chains are possible. A filled cell on the
+        wrong side of an observed one takes its value; two filled cells meet in their midpoint.
+    bounds : dict of column -> (low, high)
+        What solved and moved cells keep to.
+
+    Examples
+    --------
+    See the module.
+    """
+
+    def __init__(
+        self,
+        derived: Derived | None = None,
+        inequalities: Sequence[str] | None = None,
+        bounds: Mapping[Any, tuple[Any, Any]] | None = None,
+    ) -> None:
+        if derived is not None and not isinstance(derived, Mapping):
+            raise InputError(
+                f"derived must be a dict of column -> formula, however: it is a {type(derived).__name__}."
+            )
+        if isinstance(inequalities, str):
+            inequalities = [inequalities]
+        self._formulas: dict[Any, Expression] = {}
+        self._functions: dict[Any, Callable[[Any], Any]] = {}
+        for target, rule in (derived or {}).items():
+            if callable(rule):
+                self._functions[target] = rule
+            else:
+                self._formulas[target] = parse_expression(rule)
+        self._pairs = [pair for text in inequalities or () for pair in parse_inequality(text)]
+        self._bounds = dict(bounds or {})
+
+    def __bool__(self) -> bool:
+        return bool(self._formulas or self._functions or self._pairs)
+
+    def check(self, table: Any, schema: Schema | None = None) -> None:
+        """Say what is impossible in an incomplete table, or raise nothing.
+
+        Unknown columns, columns that are not numbers, circular definitions and observed cells that contradict
+        an inequality are errors. So is a formula with which no observed row agrees; if some rows disagree,
+        there is a warning.
+        """
+        seen = table if isinstance(table, Table) else read_table(table)
+        self.on(seen, schema).compare_observed()
+
+    def apply(self, completed: Any, missing: Any, schema: Schema | None = None) -> Any:
+        """Return a completed table in which the constraints hold.
+
+        Parameters
+        ----------
+        completed : pandas.DataFrame, or another table
+            Without holes in the columns concerned.
+        missing : array or pandas.DataFrame of bool, of the same shape
+            Which cells were filled in; no other is changed.
+        """
+        table = read_table(completed)
+        holes = np.asarray(missing, dtype=bool)
+        if holes.shape != table.missing.shape:
+            raise InputError(
+                f"The mask must have the shape of the table, {table.missing.shape}, however: it has "
+                f"{holes.shape}."
+            )
+        masked = dataclasses.replace(table, missing=holes | table.missing)
+        bound = self.on(masked, schema)
+        filled = {}
+        for name, position in bound.positions.items():
+            if table.missing[:, position].any():
+                raise InputError(
+                    f"A completed table must have no holes in columns with constraints, however: {name!r} "
+                    "has. Impute it first."
+                )
+            numbers = table.cells[position].numbers()[holes[:, position]]
+            filled[position] = bound.to_values(name, numbers)
+        return masked.with_filled(bound(filled))
+
+    def on(self, table: Table, schema: Schema | None = None) -> BoundConstraints:
+        """Find the columns of a table, and all that follows from its observed cells."""
+        return BoundConstraints(self, table, schema)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a column is, and how its numbers are read and written."""
+
+    position: int
+    column: Column
+    cells: Cells
+    storage: Storage
+
+
+class BoundConstraints:
+    """Constraints and the table to which they are applied; call it with the filled cells of a draw."""
+
+    def __init__(self, constraints: Constraints, table: Table, schema: Schema | None) -> None:
+        self._table = table
+        self._labels = {str(name): name for name in table.names}
+        self._functions = {self._find(name): rule for name, rule in constraints._functions.items()}
+        formulas = {self._find(name): rule for name, rule in constraints._formulas.items()}
+        pairs = [(self._find(a), self._find(b)) for a, b in constraints._pairs]
+        for rule in formulas.values():
+            for name in rule.names:
+                self._find(name)
+        derived = {*formulas, *self._functions}
+        if both := [name for pair in pairs for name in pair if name in derived]:
+            raise InputError(
+                "An inequality is between columns that are not derived from others, however: "
+                f"{self._labels[both[0]]!r} is derived. State it of the columns that it is derived from."
+            )
+        order = _sorted(
+            {target: [n for n in rule.names if n in formulas] for target, rule in formulas.items()}
+        )
+        self._formulas = [(target, formulas[target]) for target in order]
+        involved = dict.fromkeys(
+            [*derived, *(n for rule in formulas.values() for n in rule.names), *(n for p in pairs for n in p)]
+        )
+        numbers_only = {*derived, *(name for rule in formulas.values() for name in rule.names)}
+        self._places = {name: self._place(name, schema, name in numbers_only) for name in involved}
+        self.positions = {name: place.position for name, place in self._places.items()}
+        for smaller, larger in pairs:
+            self._check_comparable(smaller, larger)
+        above = {
+            name: [b for a, b in pairs if a == name] for name in dict.fromkeys(n for p in pairs for n in p)
+        }
+        ranks = {name: rank for rank, name in enumerate(reversed(_sorted(above, "Inequalities")))}
+        bounds = {str(name): ends for name, ends in constraints._bounds.items()}
+        columns = {name: self._numbers(name, bounds.get(name)) for name in involved}
+        self._repair = Repair(columns, self._formulas, sorted(pairs, key=lambda pair: ranks[pair[0]]))
+        self._said: set[str] = set()
+
+    def __call__(self, filled: Mapping[int, Values]) -> dict[int, Values]:
+        """Give the filled cells of a draw (column position -> values) with the constraints in force."""
+        found = self._once(dict(filled))
+        for name, function in self._functions.items():
+            found = self._compute(name, function, found)
+        if any(name in rule.names for name in self._functions for _, rule in self._formulas):
+            found = self._once(found)
+        for words, rows in self._repair.notes.items():
+            if words not in self._said:
+                self._said.add(words)
+                warn_about_data(
+                    f"Filled cells shall meet the constraints, however: {len(rows):,} rows {words}, such as "
+                    f"row {rows[0]} (counted from 0). They keep what was filled in, as far as need be."
+                )
+        return found
+
+    def compare_observed(self) -> None:
+        """Compare derived cells that are observed with their formulas."""
+        repair = self._repair
+        for target, rule in self._formulas:
+            columns = [repair.columns[name] for name in (target, *rule.names)]
+            rows = np.all([column.observed for column in columns], axis=0)
+            if not rows.any():
+                continue
+            found = rule.evaluate({name: repair.columns[name].values[rows] for name in rule.names})
+            observed = columns[0].values[rows]
+            slack = max(columns[0].step, columns[0].storage.resolution or 0.0) / 2
+            far = ~(np.abs(found - observed) <= 1e-6 * np.abs(observed).max() + slack)
+            if far.any():
+                row = int(np.flatnonzero(rows)[np.argmax(far)])
+                label, example = self._labels[target], int(np.argmax(far))
+                words = (
+                    f"{label!r} must be {rule.text!r} where all of it is observed, however: in {far.sum():,} "
+                    f"of {len(far):,} rows it is not, such as row {row} (counted from 0), with "
+                    f"{observed[example]:g} and {found[example]:g}."
+                )
+                if far.all():
+                    raise InputError(f"{words} Correct the formula.")
+                warn_about_data(f"{words} These rows stay as they are.")
+
+    def to_values(self, name: str, numbers: Floats) -> Values:
+        """Numbers as values for cells of a column."""
+        place = self._places[name]
+        holes = self._table.missing[:, place.position]
+        return from_numbers(_open(place.column), place.cells, numbers, bool(holes.all()))
+
+    def _once(self, filled: dict[int, Values]) -> dict[int, Values]:
+        """Apply formulas and inequalities."""
+        old = {}
+        for name, place in self._places.items():
+            holes = self._table.missing[:, place.position]
+            if holes.any() and place.position not in filled:
+                raise InputError(
+                    f"Columns with constraints must be imputed, however: {self._labels[name]!r} stays "
+                    "missing. Drop it, or its constraints."
+                )
+            values = filled.get(place.position, np.empty(0))
+            old[name] = to_numbers(place.column, values) if len(values) else np.empty(0)
+        new = self._repair.complete(old)
+        for name, place in self._places.items():
+            holes = self._table.missing[:, place.position]
+            numbers = new[name][holes]
+            changed = numbers != old[name]
+            if changed.any():
+                values = filled[place.position].copy()
+                values[changed] = self.to_values(name, numbers[changed])
+                filled[place.position] = values
+        return filled
+
+    def _compute(
+        self, name: str, function: Callable[[Any], Any], filled: dict[int, Values]
+    ) -> dict[int, Values]:
+        """Fill the holes of a column with what a function says of the completed table."""
+        place, label = self._places[name], self._labels[name]
+        holes = self._table.missing[:, place.position]
+        if not holes.any():
+            return filled
+        rule = f"The function of the derived column {label!r} must return one number for each row, however:"
+        try:
+            result = function(self._table.with_filled(filled))
+        except Exception as error:
+            raise InputError(f"{rule} it raised {type(error).__name__}: {error}.") from error
+        try:
+            numbers = np.asarray(result, dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise InputError(f"{rule} it returned a {type(result).__name__} of something else.") from None
+        if len(numbers) != self._table.n_rows:
+            raise InputError(f"{rule} it returned {len(numbers):,} for {self._table.n_rows:,} rows.")
+        if not np.isfinite(numbers[holes]).all():
+            row = int(np.flatnonzero(holes & ~np.isfinite(numbers))[0])
+            raise InputError(f"{rule} that of row {row} (counted from 0) is {numbers[row]}.")
+        return {**filled, place.position: self.to_values(name, numbers[holes])}
+
+    def _find(self, name: Any) -> str:
+        """The column that is meant, as text: by its label, or by the text of its label."""
+        if str(name) not in self._labels:
+            raise unknown_names([name], self._table.names)
+        if sum(str(label) == str(name) for label in self._table.names) > 1:
+            raise InputError(
+                f"Constraints name columns by text, however: several columns read {str(name)!r}. Rename one."
+            )
+        return str(name)
+
+    def _place(self, name: str, schema: Schema | None, number: bool) -> _Place:
+        label = self._labels[name]
+        position = self._table.names.index(label)
+        cells = self._table.cells[position]
+        if schema is not None:
+            column = schema.columns[position]
+        else:
+            kind = _KINDS.get(cells.storage.family, Kind.TEXT)
+            kind = Kind.CATEGORICAL if cells.storage.declared else kind
+            column = Column(label, Kind.INTEGER if kind == Kind.CONTINUOUS and cells.storage.whole else kind)
+        fits = column.kind in (Kind.CONTINUOUS, Kind.INTEGER) if number else column.kind.is_numeric
+        # A column without any value may have any dtype, and gets that of its values.
+        storage = (
+            target_storage(column, cells, bool(self._table.missing[:, position].all())) if fits else None
+        )
+        if storage is None or storage.family not in _KINDS:
+            wanted = "Derived columns and their inputs must be numbers"
+            wanted = wanted if number else "Inequalities are between numbers, dates, durations or times"
+            raise InputError(
+                f"{wanted}, however: {label!r} is {column.kind} (dtype {cells.storage.dtype}). Convert it, "
+                "or leave it out."
+            )
+        return _Place(position, column, cells, storage)
+
+    def _check_comparable(self, smaller: str, larger: str) -> None:
+        one, other = (self._places[name].storage for name in (smaller, larger))
+        if one.family != other.family or (one.timezone is None) != (other.timezone is None):
+            sorts = [f"{s.family}{' of a time zone' * (s.timezone is not None)}" for s in (one, other)]
+            raise InputError(
+                f"An inequality must compare like with like, however: {self._labels[smaller]!r} holds "
+                f"{sorts[0]} and {self._labels[larger]!r} {sorts[1]}. Convert one of them."
+            )
+
+    def _numbers(self, name: str, bounds: tuple[Any, Any] | None) -> Numbers:
+        place = self._places[name]
+        column, observed = place.column, ~self._table.missing[:, place.position]
+        hard = _ends(column, bounds) if bounds is not None else (-math.inf, math.inf)
+        return Numbers(
+            name=self._labels[name],
+            observed=observed,
+            values=np.where(observed, place.cells.numbers(), np.nan)
+            if observed.any()
+            else np.full(len(observed), np.nan),
+            storage=place.storage,
+            step=step_to_number(column.kind, column.resolution) or 0.0,
+            zone=column.timezone if is_local(column) else None,
+            soft=_ends(column, (column.lower, column.upper)),
+            hard=hard,
+        )
+
+
+def _ends(column: Column, bounds: tuple[Any, Any]) -> tuple[float, float]:
+    low, high = bounds
+    try:
+        return (
+            -math.inf if low is None else float(to_number(column.kind, low, column.timezone)),
+            math.inf if high is None else float(to_number(column.kind, high, column.timezone)),
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"Bounds must be of the kind of their column, {column.kind}, however: those of {column.name!r} "
+            f"are {bounds!r} ({error})."
+        ) from error
+
+
+def _open(column: Column) -> Column:
+    """The column without limits, as a formula knows none: only the dtype does."""
+    zoned = column.kind == Kind.DATETIME and column.timezone is not None
+    fine = datetime.timedelta(microseconds=1) if zoned else None
+    return dataclasses.replace(column, lower=-math.inf, upper=math.inf, resolution=fine)
+
+
+def _sorted(needs: Mapping[str, Sequence[Hashable]], what: str = "Definitions") -> list[Any]:
+    """Names so that each comes after those it needs; a circle is an error."""
+    done: list[Any] = []
+    path: list[Any] = []
+
+    def visit(name: Any) -> None:
+        if name in path:
+            circle = " -> ".join(map(repr, [*path[path.index(name) :], name]))
+            raise InputError(f"{what} must not go in a circle, however: {circle}. Take one out.")
+        if name not in done:
+            path.append(name)
+            for other in needs.get(name, ()):
+                visit(other)
+            path.pop()
+            done.append(name)
+
+    for name in needs:
+        visit(name)
+    return done
