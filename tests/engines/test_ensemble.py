@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from diffputer import DiffPuter
+from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
-from diffputer.diffusion.ensemble import Ensemble
+from diffputer.diffusion.ensemble import LINEAR, Ensemble
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
@@ -133,11 +134,11 @@ def test_draws_are_shared_out_by_shares_and_all_members_take_their_turn() -> Non
     assert isinstance(model, Ensemble)
     model.linear_share.fill_(0.5)
     model.shares.copy_(torch.tensor([0.75, 0.25]))
-    owners = model.share_out(16)
-    kinds = ["copula" if network is None else network.backbone for network, _ in owners]
-    assert [kinds.count(kind) for kind in ("copula", "mlp", "attention")] == [8, 6, 2]
-    assert len({id(network) for network, _ in owners if network is not None}) == 3
-    assert kinds[:5] == ["copula" if n is None else n.backbone for n, _ in model.share_out(5)]
+    owners = model.allot(16)
+    parts = [part for part, _ in owners]
+    assert [parts.count(part) for part in (LINEAR, 0, 1)] == [8, 6, 2]
+    assert set(owners) == {(LINEAR, 0), (0, 0), (0, 1), (1, 0)}
+    assert owners[:5] == model.allot(5)
 
 
 def test_draws_are_as_wide_as_held_out_cells_say() -> None:
@@ -152,7 +153,7 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     table.x = torch.from_numpy(x)
     validation = Validation(table, model.marginals, held)
     model.linear_share.zero_()
-    model.calibrate(validation, engine.settings, torch.float32)
+    calibrate(model, validation, engine.settings, torch.float32)
     before = model.stretch.clone(), model.widths[0].clone()
     network = model.networks[0]
     assert isinstance(network, ConditionalNetwork)
@@ -161,7 +162,7 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     with torch.no_grad():
         network.exit.weight[..., : p * n_outputs] *= 0.67
         network.exit.bias[..., : p * n_outputs] *= 0.67
-    model.calibrate(validation, engine.settings, torch.float32)
+    calibrate(model, validation, engine.settings, torch.float32)
     assert (model.stretch > 1.1 * before[0]).all()
     assert (model.widths[0] > 1.1 * before[1]).all()
 
@@ -178,11 +179,11 @@ def test_every_column_has_a_width_of_its_own() -> None:
     table.x = torch.from_numpy(x)
     validation = Validation(table, model.marginals, held)
     model.linear_share.fill_(1.0)
-    model.calibrate(validation, engine.settings, torch.float32)
+    calibrate(model, validation, engine.settings, torch.float32)
     before = model.linear_width.clone()
     assert model.copula is not None
     model.copula.covariance[0, 0] *= 9
-    model.calibrate(validation, engine.settings, torch.float32)
+    calibrate(model, validation, engine.settings, torch.float32)
     assert model.linear_width[0] < 0.75 * before[0]
     assert model.linear_width[1] > 0.8 * before[1]
     rows = validation.rows
@@ -200,8 +201,7 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     assert 0 < float(model.linear_share) <= 1
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         model.linear_share.fill_(share)
-        owners = model.share_out(20)
-        assert sum(network is None for network, _ in owners) == 20 * share
+        assert sum(part == LINEAR for part, _ in model.allot(20)) == 20 * share
     assert model.copula is not None
     model.linear_share.fill_(0.0)
     x, missing = mixed(60)

@@ -8,27 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
-from .drawing import draw_residuals
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
-from .residuals import MEDIAN, QUANTILES, Residuals, normal_quantiles
-from .splitting import Columns, Validation, evenly
+from .residuals import MEDIAN, QUANTILES
+from .splitting import Columns, Validation
 from .trees import BoostedTrees
 
+#: The copula's number among the parts that draw; networks are counted from 0.
+LINEAR = -1
 #: Shares that are tried when two predictions are combined.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Rows with held-out cells, and draws of each, from which the width of draws is chosen; its smallest and
-#: largest value.
-CALIBRATION_ROWS, CALIBRATION_DRAWS = 2_000, 4
-WIDTHS = (0.1, 3.0)
-#: Rows, and draws of all parts together, from which the factor of the mixture is chosen: nine in ten truths
-#: lie between the outermost of 19 draws. Its ends.
-MIXTURE_ROWS, MIXTURE_DRAWS = 1_000, 19
-MIXTURE_FACTORS = (0.4, 1.4)
 #: As many cells of a column are taken to have said what those of all columns say together, and as many of
 #: all columns that widths are right; where a column has fewer its median does not lean.
 PRIOR_CELLS = 50
@@ -172,121 +164,36 @@ class Ensemble(nn.Module):
             middle = middle + self.lean * (self._mean_of_quantiles(answer) - middle)
         return middle + self.follow * answer.shift
 
-    def calibrate(self, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype) -> None:
-        """Choose on held-out cells how wide intervals and draws of each column are.
-
-        A network knows its training rows better than others, so that the residuals it learns from are too
-        small. Those of held-out cells are not: what it says is stretched until mean squares agree.
-        """
-        some = evenly(len(validation.held), CALIBRATION_ROWS, validation.held.device)
-        rows, held = validation.rows.part(some), validation.held[some]
-        if not held.any():
-            return
-        below, upto = self.marginals.distribution(validation.x[some])
-        normal = normal_quantiles(held.device)
-        places = torch.arange(len(held), device=held.device)
-        # A value that occurs often is anywhere in its interval of scores.
-        chance = keyed_uniform(mix64(places + len(held) * CALIBRATION_DRAWS), 0, held.shape[1])
-        z = torch.special.ndtri(below + (upto - below) * chance)
-
-        def squares(values: Tensor) -> Tensor:
-            return (values.square() * held).sum(dim=0)
-
-        n_cells = held.sum(dim=0)
-        self.stretch.copy_(
-            _ratio(squares(Residuals(self.predict(rows, dtype).quantiles, normal).of(z)), n_cells)
-        )
-        if self.copula is not None and self.linear_share > 0:
-            answer = self.copula.predict(rows, self.marginals)
-            self.linear_width.copy_(_ratio(squares(Residuals(answer.quantiles, normal).of(z)), n_cells))
-        for k, share in enumerate(self.shares.tolist()):
-            if share == 0:
-                continue
-            members, true, drawn = self._members(k), torch.zeros_like(z[0]), torch.zeros_like(z[0])
-            for draw in range(CALIBRATION_DRAWS):
-                keys, member = mix64(places + len(held) * draw), members[draw % len(members)]
-                answers, r, _ = draw_residuals(member, rows, keys, settings, dtype)
-                true += squares(answers.of(z)) / CALIBRATION_DRAWS
-                drawn += squares(r) / CALIBRATION_DRAWS
-            self.widths[k] = _ratio(true, drawn)
-        few = slice(None, MIXTURE_ROWS)
-        self._narrow_mixture(rows.part(few), z[few], held[few], settings, dtype)
-
-    def _narrow_mixture(
-        self, rows: Rows, z: Tensor, held: Tensor, settings: ConditionalSettings, dtype: torch.dtype
-    ) -> None:
-        """Make draws of all parts narrower or wider by one factor, until they hold as many truths as due.
-
-        Where parts disagree their draws are wider together than each is alone.
-
-        Shape: rows of n; z, held [n, p].
-        """
-        self.together.fill_(1.0)
-        owners = self.share_out(MIXTURE_DRAWS)
-        if not held.any() or len({id(network) for network, _ in owners}) == 1:
-            return
-        keys = [
-            mix64(torch.arange(len(held), device=held.device) + len(held) * j) for j in range(len(owners))
-        ]
-        residuals = [
-            None if network is None else draw_residuals(network, rows, key, settings, dtype)
-            for (network, _), key in zip(owners, keys, strict=True)
-        ]
-
-        def outside(factor: float) -> float:
-            """Give the share of truths below or above all of their draws."""
-            below, above = torch.zeros_like(z), torch.zeros_like(z)
-            for (_, width), key, of_network in zip(owners, keys, residuals, strict=True):
-                if of_network is None:
-                    assert self.copula is not None
-                    drawn = self.copula.draw(rows, key, factor * width)[0]
-                else:
-                    drawn = of_network[0].scores(factor * width * of_network[1])
-                below += drawn < z
-                above += drawn > z
-            most = torch.maximum(below, above)[held]
-            return float((most == len(owners)).float().mean())
-
-        low, high = MIXTURE_FACTORS
-        for _ in range(8):
-            middle = (low + high) / 2
-            low, high = (low, middle) if outside(middle) < 2 / (len(owners) + 1) else (middle, high)
-        self.together.fill_((low + high) / 2)
-
-    def share_out(self, n_draws: int) -> list[tuple[ConditionalNetwork | None, Tensor]]:
-        """Say which member makes each draw, and how wide it is; None is the copula.
+    def allot(self, n_draws: int) -> list[tuple[int, int]]:
+        """Say which part (LINEAR is the copula) and which of its members makes each draw.
 
         Each part gets as many draws as its share, evenly spread, and its members take turns; fewer draws
         are the first of more.
         """
         linear = float(self.linear_share) if self.copula is not None else 0.0
-        shares = [linear, *((1 - linear) * share for share in self.shares.tolist())]
-        members = [self._members(k) if shares[k + 1] > 0 else [] for k in range(len(self.networks))]
-        counts = [0] * len(shares)
-        owners: list[tuple[ConditionalNetwork | None, Tensor]] = []
+        shares = {k: (1 - linear) * share for k, share in enumerate(self.shares.tolist())} | {LINEAR: linear}
+        counts = dict.fromkeys(shares, 0)
+        owners = []
         for draw in range(n_draws):
-            part = int(np.argmax([share * (draw + 1) - n for share, n in zip(shares, counts, strict=True)]))
-            if part == 0:
-                owners.append((None, self.together * self.linear_width))
-            else:
-                of_part = members[part - 1]
-                owners.append((of_part[counts[part] % len(of_part)], self.together * self.widths[part - 1]))
+            part = max(shares, key=lambda k: shares[k] * (draw + 1) - counts[k])
+            members = 1 if part == LINEAR else self._network(part).members
+            owners.append((part, counts[part] % members))
             counts[part] += 1
         return owners
 
-    def _members(self, k: int) -> list[ConditionalNetwork]:
-        network = self.networks[k]
+    def width_of(self, part: int) -> Tensor:
+        """Give how wide the draws of a part are. Shape: [p]."""
+        width: Tensor = self.together * (self.linear_width if part == LINEAR else self.widths[part])
+        return width
+
+    def member(self, part: int, number: int) -> ConditionalNetwork:
+        """Give a network that holds one member of a part."""
+        return self._network(part).member(number)
+
+    def _network(self, part: int) -> ConditionalNetwork:
+        network = self.networks[part]
         assert isinstance(network, ConditionalNetwork)
-        return [network.member(e) for e in range(network.members)]
-
-
-def _ratio(true: Tensor, said: Tensor) -> Tensor:
-    """Give the factors between sums of squares of columns; those of few cells are nearer to that of all.
-
-    Shape: true, said [p] -> [p].
-    """
-    of_all = (true.sum() + PRIOR_CELLS) / (said.sum() + PRIOR_CELLS)
-    return ((true + PRIOR_CELLS * of_all) / (said + PRIOR_CELLS)).sqrt().clamp(*WIDTHS)
+        return network
 
 
 def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[float, Prediction]:

@@ -38,9 +38,7 @@ class Prediction:
 @torch.no_grad()
 def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Prediction:
     """Average the members of a network over blank rows."""
-    E = network.members
-    repeated = Rows(**{k: v.repeat(E, *[1] * (v.ndim - 1)) for k, v in vars(rows).items()})
-    outputs: Outputs = network(repeated, dtype)
+    outputs: Outputs = network(rows.repeat(network.members), dtype)
     return Prediction(
         outputs.mean.mean(dim=0),
         outputs.quantiles.mean(dim=0).sort(dim=-1).values,

@@ -34,6 +34,8 @@ FEWEST_CELLS = 10
 MOST_ROWS = 100_000
 #: Rows that take part with more holes, as a share of all.
 COPIES = 0.5
+#: Share of the known cells of a column that choose the number of its trees: of few more, of many fewer.
+LARGE_TEST, SMALL_TEST, FEW_ROWS = 0.2, 0.1, 1_000
 #: As many average rows are added to those of a level before levels are ordered.
 LEVEL_PRIOR = 20.0
 #: Rows that are predicted at once; memory of a block is about so many times the splits of a forest.
@@ -114,6 +116,7 @@ class BoostedTrees(nn.Module):
             Cells that may be used, as inputs and as targets.
         held : array of bool [n, c], optional
             Cells that are not known but true in ``x``: they choose how many trees each column keeps.
+            Default: some of the known cells of the column, which are then not learnt from.
         seed : int
             Of all randomness.
         deadline : Deadline, optional
@@ -135,8 +138,7 @@ class BoostedTrees(nn.Module):
         self.cpu()  # trees grow there
         for buffer in self.buffers():
             buffer.zero_()
-        held = np.zeros_like(known) if held is None else held
-        x = np.where(known | held, x, np.float32(0)).astype(np.float32)
+        x = np.where(known if held is None else known | held, x, np.float32(0)).astype(np.float32)
         c = len(self.n_levels)
         for j in range(c):
             borders = group_borders(x[known[:, j], j], self.bins)
@@ -167,14 +169,14 @@ class BoostedTrees(nn.Module):
         j: int,
         x: Floats,
         known: NDArray[np.bool_],
-        held: NDArray[np.bool_],
+        held: NDArray[np.bool_] | None,
         codes: Codes,
         growing: Growing,
         rng: np.random.Generator,
         deadline: Deadline,
     ) -> None:
         n_levels = self.n_levels[j]
-        rows, test = np.flatnonzero(known[:, j]), np.flatnonzero(held[:, j] & ~known[:, j])
+        rows = np.flatnonzero(known[:, j])
         y = x[:, j]
         levels = y.astype(np.int64) if n_levels else np.zeros(0, dtype=np.int64)
         start = self._start(j, y[rows], levels[rows] if n_levels else levels)
@@ -184,6 +186,13 @@ class BoostedTrees(nn.Module):
             return
         if len(rows) > MOST_ROWS:
             rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+        if held is not None:
+            test = np.flatnonzero(held[:, j] & ~known[:, j])
+        else:
+            is_test = rng.random(len(rows)) < (LARGE_TEST if len(rows) < FEW_ROWS else SMALL_TEST)
+            rows, test = rows[~is_test], rows[is_test]
+            if len(np.unique(y[rows])) < 2:
+                return
         copied = np.sort(rng.choice(rows, round(COPIES * len(rows)), replace=False))
         n_train = len(rows) + len(copied)
         order = rng.permutation(n_train)

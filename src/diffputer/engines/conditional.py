@@ -12,9 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..diffusion.calibration import calibrate
 from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.drawing import draw_rows
-from ..diffusion.ensemble import Ensemble
+from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.gaussian import most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
@@ -98,7 +99,7 @@ class ConditionalEngine:
         E-steps complete the rows with held-out cells, which tell how good a round was. The others are not
         needed: the next M-step takes draws, and imputing comes at the end.
         """
-        self._x, self._m, self._missing, self._held = x, m, missing, held.cells
+        self._x, self._m, self._missing = x, m, missing
         self._completed_rows = int(held.cells.any(axis=1).sum())
         numeric = self._columns.numeric
         self.model.marginals = Marginals.fit(x[:, numeric], m[:, numeric]).to(self._device)
@@ -174,7 +175,7 @@ class ConditionalEngine:
         if self._validation is not None:
             self._fit_copula(self._m)
             held_out_loss = self.model.combine(self._validation, self._dtype)
-            self.model.calibrate(self._validation, self.settings, self._dtype)
+            calibrate(self.model, self._validation, self.settings, self._dtype)
         return MStep(
             steps=max(step.steps for step in steps),
             loss=float(np.mean([step.loss for step in steps])),
@@ -196,7 +197,6 @@ class ConditionalEngine:
             apart.fit,
             self._x[part],
             ~self._m[part],
-            held=self._held[part],
             seed=derive_seed(seed, "trees"),
             deadline=deadline.share(TREES_SHARE),
             threads=torch.get_num_threads(),
@@ -332,7 +332,8 @@ class ConditionalEngine:
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
         keys = distinct_keys(row_keys(x, missing, seed))
-        owners = self.model.share_out(n_draws)
+        owners = self.model.allot(n_draws)
+        members = {owner: self.model.member(*owner) for owner in set(owners) if owner[0] != LINEAR}
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
@@ -340,14 +341,14 @@ class ConditionalEngine:
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j in range(n_draws):
-                network, width = owners[j]
-                if network is None:
+                width = self.model.width_of(owners[j][0])
+                if owners[j] not in members:
                     assert self.model.copula is not None
                     z, levels = self.model.copula.draw(rows, own[:, j], width)
                     numbers = self.model.marginals.values_at(z)
                 else:
                     drawn = draw_rows(
-                        network,
+                        members[owners[j]],
                         self.model.marginals,
                         rows,
                         own[:, j],
