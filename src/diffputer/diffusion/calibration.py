@@ -22,7 +22,7 @@ from .residuals import Residuals, normal_quantiles
 from .splitting import Validation, evenly
 
 #: Rows with held-out cells, and draws of each: nine in ten truths should lie between the outermost of 19.
-ROWS, DRAWS = 1_000, 19
+ROWS, DRAWS = 2_000, 19
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
