@@ -21,17 +21,22 @@ from .ensemble import LINEAR, PRIOR_CELLS, Ensemble
 from .residuals import Residuals, normal_quantiles
 from .splitting import Validation, evenly
 
-#: Rows with held-out cells, and draws of each: nine in ten truths should lie between the outermost of 19.
-ROWS, DRAWS = 2_000, 19
+#: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
+#: the outermost of 19.
+ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
 
 def calibrate(
-    model: Ensemble, validation: Validation, settings: ConditionalSettings, dtype: torch.dtype
+    model: Ensemble,
+    validation: Validation,
+    settings: ConditionalSettings,
+    dtype: torch.dtype,
+    n_rows: int = ROWS,
 ) -> None:
-    """Choose ``stretch``, ``widths``, ``linear_width`` and ``together`` of an ensemble."""
-    some = evenly(len(validation.held), ROWS, validation.held.device)
+    """Choose ``stretch``, ``widths``, ``linear_width`` and ``together`` of an ensemble, on so many rows."""
+    some = evenly(len(validation.held), n_rows, validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
     if not held.any():
         return

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..diffusion.calibration import calibrate
+from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
 from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.drawing import draw_rows
 from ..diffusion.ensemble import LINEAR, Ensemble
@@ -41,6 +41,8 @@ SMALL_GPU = 20 << 30
 MSTEP_SHARE = 0.85
 #: Of the M-step's time on a CPU the share that trees may take, and the rows that they learn from.
 TREES_SHARE, MOST_TREE_ROWS = 0.3, 300_000
+#: Seconds left with which draws are calibrated on few rows.
+SHORT_OF_TIME = 10.0
 #: Steps between two looks at the held-out loss.
 CHECK_EVERY = 100
 #: Rows a step at least, however few the table has, and steps that every table is allowed.
@@ -169,13 +171,14 @@ class ConditionalEngine:
                 ],
                 self._device,
             )
-        if growing is not None and self.model.trees is not None:
-            self.model.trees.load_state_dict(growing.result().state_dict())
-        held_out_loss = float("nan")
-        if self._validation is not None:
-            self._fit_copula(self._m)
-            held_out_loss = self.model.combine(self._validation, self._dtype)
-            calibrate(self.model, self._validation, self.settings, self._dtype)
+            if growing is not None and self.model.trees is not None:
+                self.model.trees.load_state_dict(growing.result().state_dict())
+            held_out_loss = float("nan")
+            if self._validation is not None:
+                self._fit_copula(self._m)
+                held_out_loss = self.model.combine(self._validation, self._dtype)
+                n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
+                calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
         return MStep(
             steps=max(step.steps for step in steps),
             loss=float(np.mean([step.loss for step in steps])),
