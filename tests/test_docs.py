@@ -165,22 +165,28 @@ def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
 
 def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
     with open(RESULTS / "conditional" / "mcar-h200.csv", newline="") as file:
-        rows = {
-            row["dataset"]: row
+        rows = [
+            row
             for row in csv.DictReader(file)
-            if (row["setting"], row["mask_seed"]) == ("out_of_sample", "0") and "balanced" in row["label"]
-        }
+            if row["setting"] == "out_of_sample" and row["label"] == "balanced"
+        ]
     table = re.findall(
         r"^\| (\w+) \| ([\d.]+)/([\d.]+) \| [\d.]+/[\d.]+ \| [\d.]+/[\d.]+ \| ([\d.]+) \| (\d+) \|",
         (ROOT / "README.md").read_text(),
         re.MULTILINE,
     )
-    assert len(table) == len(rows) == 6
+    assert len(table) == 6
     for name, mae, rmse, median, seconds in table:
-        row = rows[name.lower()]
+        mine = [row for row in rows if row["dataset"] == name.lower()]
+        assert [row["mask_seed"] for row in mine] == ["0", "1", "2"]
+
+        def mean(field: str, mine: list[dict[str, str]] = mine) -> float:
+            return sum(float(row[field]) for row in mine) / len(mine)
+
         for field, shown in (("mae", mae), ("rmse", rmse), ("mae_median", median)):
-            assert f"{100 * float(row[field]):.2f}" == shown, (name, field)
-        assert f"{float(row['fit_seconds']):.0f}" == seconds
+            assert f"{100 * mean(field):.2f}" == shown, (name, field)
+        # The first fit of all compiled kernels.
+        assert f"{min(float(row['fit_seconds']) for row in mine):.0f}" == seconds
 
 
 def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
@@ -188,7 +194,9 @@ def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
         rows = [
             row
             for row in csv.DictReader(file)
-            if row["dataset"] == "california" and row["setting"] == "out_of_sample"
+            if row["dataset"] == "california"
+            and row["setting"] == "out_of_sample"
+            and "boosted trees" in row["label"]
         ]
     assert [row["mask_seed"] for row in rows] == ["0", "1", "2"]
     mae, rmse = (100 * sum(float(row[field]) for row in rows) / 3 for field in ("mae", "rmse"))

@@ -28,10 +28,18 @@ def fitted(
     return BoostedTrees(n_levels, **shape).fit(x, known, seed=0, threads=1)
 
 
-def ask(
-    trees: BoostedTrees, x: NDArray[np.float32], known: NDArray[np.bool_]
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    return trees.predict(torch.from_numpy(x), torch.from_numpy(known))
+def ask(trees: BoostedTrees, x: np.ndarray, known: np.ndarray) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Predict every cell, known or not, from what is known of the others."""
+    means, probabilities = [], []
+    for j, n in enumerate(trees.n_levels):
+        others = torch.from_numpy(known & (np.arange(known.shape[1]) != j))
+        mean, levels = trees.predict(torch.from_numpy(x), others)
+        place = sum((m > 0) == (n > 0) for m in trees.n_levels[:j])
+        if n:
+            probabilities.append(levels[place])
+        else:
+            means.append(mean[:, place])
+    return torch.stack(means, dim=1) if means else torch.zeros(len(x), 0), probabilities
 
 
 def mixed_table(n: int, seed: int = 0, rate: float = 0.2) -> Table:

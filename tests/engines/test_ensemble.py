@@ -26,8 +26,9 @@ TINY = ConditionalSettings(
 MLP = dataclasses.replace(TINY, attention_members=0)
 ATTENTION = dataclasses.replace(TINY, mlp_members=0, attention_members=2)
 N_LEVELS = np.array([0, 3, 0, 2, 0])
+TREES = dataclasses.replace(MLP, boosted_trees=32)
 each_ensemble = pytest.mark.parametrize(
-    "settings", [MLP, ATTENTION, TINY], ids=["MLPs", "attention", "both sorts"]
+    "settings", [MLP, ATTENTION, TINY, TREES], ids=["MLPs", "attention", "both sorts", "with trees"]
 )
 
 
@@ -165,6 +166,49 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     calibrate(model, validation, engine.settings, torch.float32)
     assert (model.stretch > 1.1 * before[0]).all()
     assert (model.widths[0] > 1.1 * before[1]).all()
+
+
+def curved(n: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
+    """A number, a step of it that no line and no short training finds, and noise; 20 % missing."""
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=n)
+    step = np.sign(np.sin(4 * a)) + 0.1 * rng.normal(size=n)
+    x = np.stack([a, step, rng.normal(size=n)], axis=1).astype(np.float32)
+    return x, rng.random(x.shape) < 0.2
+
+
+def test_trees_count_where_they_know_more_and_do_no_harm_elsewhere() -> None:
+    x, missing = curved()
+    holes = np.where(missing, np.float32(0), x)
+    settings = dataclasses.replace(MLP, max_steps=200)
+    errors = []
+    for trees in (0, 100):
+        engine = ConditionalEngine(
+            np.zeros(3, dtype=np.int64), dataclasses.replace(settings, boosted_trees=trees)
+        )
+        fitted = fit_em(engine, holes, missing, np.arange(3), seed=0)
+        completed = impute(holes, missing, fitted, seed=0)
+        errors.append([float(np.square(completed - x)[missing[:, j], j].mean()) for j in range(3)])
+    assert engine.model.tree_shares[1] >= 0.75
+    assert errors[1][1] < 0.7 * errors[0][1]
+    assert errors[1][2] < 1.05 * errors[0][2]
+
+
+def test_the_median_follows_the_trees_where_that_helps() -> None:
+    x, missing = curved()
+    holes = np.where(missing, np.float32(0), x)
+    settings = dataclasses.replace(MLP, max_steps=200, boosted_trees=100)
+    engine = ConditionalEngine(np.zeros(3, dtype=np.int64), settings)
+    fitted = fit_em(engine, holes, missing, np.arange(3), seed=0)
+
+    def error() -> float:
+        median = impute(holes, missing, fitted, seed=0, estimate="median")
+        return float(np.abs(median - x)[missing[:, 1], 1].mean())
+
+    following = error()
+    assert engine.model.follow[1] > 0
+    engine.model.follow.zero_()
+    assert following < 0.9 * error()
 
 
 def test_every_column_has_a_width_of_its_own() -> None:

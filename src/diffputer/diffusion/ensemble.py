@@ -89,14 +89,18 @@ class Ensemble(nn.Module):
             answers.append((self.copula.predict(rows, self.marginals), linear))
         answer = answers[0][0] if len(answers) == 1 else mix(*map(list, zip(*answers, strict=True)))
         if self.trees is not None and self.tree_shares.any():
-            answer = _add_trees(answer, self._ask_trees(self.trees, rows), self.tree_shares)
+            of_trees = self._ask_trees(self.trees, rows, [share > 0 for share in self.tree_shares.tolist()])
+            answer = _add_trees(answer, of_trees, self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
         answer.mean = answer.mean * self.trust
         return answer
 
-    def _ask_trees(self, trees: BoostedTrees, rows: Rows) -> tuple[Tensor, list[Tensor]]:
+    def _ask_trees(
+        self, trees: BoostedTrees, rows: Rows, columns: list[bool] | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
         known = torch.cat([rows.known, rows.levels >= 0], dim=1)
-        return trees.predict(torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1), known)
+        x = torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1)
+        return trees.predict(x, known, columns)
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.

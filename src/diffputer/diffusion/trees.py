@@ -275,13 +275,18 @@ class BoostedTrees(nn.Module):
         return sources
 
     @torch.no_grad()
-    def predict(self, x: Tensor, known: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Predict every cell from the others of its row.
+    def predict(
+        self, x: Tensor, known: Tensor, columns: Sequence[bool] | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Predict every unknown cell from what is known of its row.
 
         Parameters
         ----------
         x, known : tensors [n, c]
             As in :meth:`fit`, on the device of the buffers.
+        columns : sequence of bool, optional
+            Which columns are asked for, default: all. Cells of others, and known ones, get what is said
+            where nothing is known.
 
         Returns
         -------
@@ -290,23 +295,24 @@ class BoostedTrees(nn.Module):
         probabilities : list of q tensors [n, L_k]
             Of the levels of each categorical column.
         """
-        used = self.used.tolist()
+        asked = [True] * len(self.n_levels) if columns is None else columns
+        answers = [self.get_buffer(f"start_{j}").repeat(len(x), 1) for j in range(len(self.n_levels))]
         block = _BLOCK if x.device.type == "cpu" else 32 * _BLOCK
-        answers: list[list[Tensor]] = [[] for _ in self.n_levels]
-        for s in range(0, max(1, len(x)), block):
+        for s in range(0, len(x), block):
             some, there = x[s : s + block].float(), known[s : s + block]
             codes = self._bin(torch.where(there, some, 0.0), there)
-            for j, n_used in enumerate(used):
-                answers[j].append(self._forest(j, n_used, codes, some))
-        columns = [torch.cat(parts) for parts in answers]
-        numbers = [columns[j][:, 0] for j, n in enumerate(self.n_levels) if not n]
+            for j, n_used in enumerate(self.used.tolist()):
+                if asked[j] and n_used:
+                    rows = (~there[:, j]).nonzero()[:, 0]
+                    answers[j][s + rows] = self._forest(j, n_used, codes[:, rows], some[rows])
+        numbers = [answers[j][:, 0] for j, n in enumerate(self.n_levels) if not n]
         means = torch.stack(numbers, dim=1) if numbers else x.new_zeros(len(x), 0)
-        return means, [F.softmax(columns[j], dim=1) for j, n in enumerate(self.n_levels) if n]
+        return means, [F.softmax(answers[j], dim=1) for j, n in enumerate(self.n_levels) if n]
 
     def _forest(self, j: int, n_used: int, codes: Tensor, x: Tensor) -> Tensor:
         """Give the mean, or the logits of levels, of one column. Shape: codes [c, n] -> [n, L]."""
         n, start = codes.shape[1], self.get_buffer(f"start_{j}")
-        if not n_used or not n:
+        if not n:
             return start.expand(n, -1)
         below = self._sources(j, codes, x)
         both = torch.cat([below, torch.where(below == 0, UNKNOWN_ABOVE, below)])
