@@ -344,7 +344,7 @@ def _summarise(
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
         tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
         if tried:
-            best = min(tried, key=lambda trace: trace.held_out_error)
+            best = imputer.trace_[imputer._result.best_round - 1] if imputer._result else tried[-1]
             session.say(
                 f"error on held-out cells {best.held_out_error:.2f} standard deviations "
                 f"(column means: {best.baseline_error:.2f})"

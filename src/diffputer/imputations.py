@@ -128,6 +128,11 @@ class Imputations(Sequence[Any]):
                 "Draws can be joined if they complete the same table, however: these tables differ in their "
                 "columns or in what is missing."
             )
+        if not _as_pandas(mine.native).equals(_as_pandas(theirs.native)):
+            raise InputError(
+                "Draws can be joined if they complete the same table, however: these tables differ in cells "
+                "that are not missing."
+            )
         return Imputations(mine, [*self._filled, *other._filled], self.schema)
 
     def __repr__(self) -> str:
@@ -313,6 +318,10 @@ class Imputations(Sequence[Any]):
                 f"This needs at least {least} draw{'s' * (least > 1)}, however: there "
                 f"{'is' if len(self) == 1 else 'are'} {len(self)}. Ask sample for more."
             )
+
+
+def _as_pandas(native: Any) -> pd.DataFrame:
+    return native.to_pandas() if hasattr(native, "to_pandas") else pd.DataFrame(native)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 5
+VERSION = 6
 #: Versions before this one are not read.
-OLDEST_VERSION = 5
+OLDEST_VERSION = 6
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 

@@ -255,9 +255,11 @@ def test_d1_with_reiters_degrees_of_freedom() -> None:
     t, r = k * (m - 1), large.riv
     a = r * t / (t - 2)
     star = com * (com + 1) / (com + 3)
-    rest = 1 / (star - 4 * (1 + a))
-    df = 4 + 1 / (rest + a**2 * (star - 2 * (1 + a)) * rest / ((t - 4) * (1 + a) ** 2))
-    assert small.df_denom == pytest.approx(df)
+    c0, c1, c2 = 1 / (t - 4), star - 2 * (1 + a), star - 4 * (1 + a)
+    z = 1 / c2 + c0 * (a**2 * c1 / ((1 + a) ** 2 * c2)) + c0 * (8 * a**2 * c1 / ((1 + a) * c2**2))
+    z += c0 * (4 * a**2 / ((1 + a) * c2)) + c0 * (4 * a**2 / (c2 * c1))
+    z += c0 * (16 * a**2 * c1 / c2**3) + c0 * (8 * a**2 / c2**2)
+    assert small.df_denom == pytest.approx(4 + 1 / z)
     assert small.df_denom < large.df_denom
     assert small.statistic == large.statistic
     pooled = diffputer.pool(list(zip(q, u, strict=True)), df_complete=com)
@@ -265,6 +267,23 @@ def test_d1_with_reiters_degrees_of_freedom() -> None:
     assert pooled.wald(small_sample=False) == large
     endless = compare_restrictions(range(k), q, u, df_complete=1e9)
     assert endless.df_denom == pytest.approx(large.df_denom, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("riv", "k", "m", "df_complete", "df"),
+    [(0.5, 2, 5, 30, 11.1), (1, 2, 5, 30, 7.0), (2, 3, 5, 40, 7.6), (1, 3, 20, 50, 33.4)],
+)
+def test_reiters_degrees_of_freedom_in_numbers(
+    riv: float, k: int, m: int, df_complete: float, df: float
+) -> None:
+    # Draws whose between covariance is riv times the within covariance in every direction.
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(m, k))
+    q = q - q.mean(axis=0)
+    q = np.linalg.svd(q, full_matrices=False)[0] * np.sqrt(riv * (m - 1) / (1 + 1 / m))
+    found = compare_restrictions(range(k), q + 1.0, np.stack([np.eye(k)] * m), df_complete=df_complete)
+    assert found.riv == pytest.approx(riv)
+    assert found.df_denom == pytest.approx(df, abs=0.06)
 
 
 @pytest.mark.parametrize("df_complete", [25.0, None])

@@ -151,3 +151,13 @@ def test_functions_are_not_saved(tmp_path: Path) -> None:
 def test_impossible_constraints_are_found_before_the_fit(rules: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         DiffPuter(random_state=0, **rules, **TINY).fit(budget())
+
+
+def test_constraints_give_a_row_the_same_cells_whatever_rows_are_around_it() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(3, 1, 300), rng.normal(10, 4, 300)
+    frame = pd.DataFrame({"a": a, "b": b, "total": a + b})
+    frame.loc[:99, ["a", "b"]] = np.nan
+    imputer = DiffPuter(random_state=0, derived={"total": "a + b"}, max_steps=20, progress=False).fit(frame)
+    whole, part = imputer.transform(frame), imputer.transform(frame.iloc[:3])
+    pd.testing.assert_frame_equal(whole.iloc[:3], part)

@@ -91,7 +91,9 @@ def compare_restrictions(
     m, k = len(values), len(matrix)
     q = values @ matrix.T - target  # [m, restrictions]
     u = np.einsum("ri,mij,sj->mrs", matrix, covariances, matrix).mean(axis=0)
-    if np.linalg.matrix_rank(matrix) < k or np.linalg.matrix_rank(u, hermitian=True) < k:
+    scale = np.sqrt(np.diag(u))  # so that units do not matter
+    correlation = u / np.where(np.outer(scale, scale) > 0, np.outer(scale, scale), 1.0)
+    if np.linalg.matrix_rank(matrix) < k or np.linalg.matrix_rank(correlation, hermitian=True) < k:
         raise InputError(
             f"Restrictions must not follow from each other, however: the {k} of this test do, or the "
             "covariance is singular in them. Leave some out."
@@ -149,17 +151,26 @@ def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
         return df_complete if riv <= 0 else _denominator(riv, k, m)
     t = k * (m - 1)
     shrunk = df_complete * (df_complete + 1) / (df_complete + 3)
-    if t > 4:
-        # The two leading terms of Reiter's expansion; they become those of Li et al. as the sample grows.
-        a = riv * t / (t - 2)
-        rest = shrunk - 4 * (1 + a)
-        if rest > 0:
-            missing = a**2 * (rest + 2 * (1 + a)) / ((t - 4) * (1 + a) ** 2 * rest)
-            return 4 + 1 / (1 / rest + missing)
     # Few draws or a tiny sample: Barnard and Rubin's for one coefficient, scaled as Li et al. scale theirs.
     lambda_ = riv / (1 + riv)
     single = 1 / (lambda_**2 / (m - 1) + 1 / (shrunk * (1 - lambda_)))
-    return (k + 1) / 2 * single
+    scaled = (k + 1) / 2 * single
+    if k == 1 or t <= 4:
+        return scaled
+    # Reiter (2007), as it becomes that of Li et al. when the sample grows.
+    a = riv * t / (t - 2)
+    c1, c2 = shrunk - 2 * (1 + a), shrunk - 4 * (1 + a)
+    if c2 <= 0:
+        return min(4.0, scaled)
+    missing = (
+        c1 / ((1 + a) ** 2 * c2)
+        + 8 * c1 / ((1 + a) * c2**2)
+        + 4 / ((1 + a) * c2)
+        + 4 / (c2 * c1)
+        + 16 * c1 / c2**3
+        + 8 / c2**2
+    )
+    return 4 + 1 / (1 / c2 + a**2 / (t - 4) * missing)
 
 
 def _denominator(riv: float, k: int, m: int) -> float:

@@ -24,6 +24,8 @@ from .splitting import Validation, evenly
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
+#: Cells of these rows at most: wide tables have fewer rows drawn.
+MOST_CELLS = 50_000
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
@@ -36,7 +38,8 @@ def calibrate(
     n_rows: int = ROWS,
 ) -> None:
     """Choose ``stretch``, ``widths``, ``linear_width`` and ``together`` of an ensemble, on so many rows."""
-    some = evenly(len(validation.held), n_rows, validation.held.device)
+    width = max(1, validation.held.shape[1])
+    some = evenly(len(validation.held), min(n_rows, -(-MOST_CELLS // width)), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
     if not held.any():
         return

@@ -153,8 +153,7 @@ class BoostedTrees(nn.Module):
 
         def learn(j: int) -> None:
             rng = np.random.default_rng(derive_seed(seed, "trees", j) & ((1 << 63) - 1))
-            mine = clock.share(min(1.0, workers / (c - j)))
-            self._fit_column(j, x, known, held, codes, growings[j], rng, mine)
+            self._fit_column(j, x, known, held, codes, growings[j], rng, clock, workers)
 
         if workers == 1:
             for j in range(c):
@@ -173,7 +172,8 @@ class BoostedTrees(nn.Module):
         codes: Codes,
         growing: Growing,
         rng: np.random.Generator,
-        deadline: Deadline,
+        clock: Deadline,
+        workers: int,
     ) -> None:
         n_levels = self.n_levels[j]
         rows = np.flatnonzero(known[:, j])
@@ -182,7 +182,7 @@ class BoostedTrees(nn.Module):
         start = self._start(j, y[rows], levels[rows] if n_levels else levels)
         if len(rows) < FEWEST_CELLS or n_levels > MOST_LEVELS or len(np.unique(y[rows])) < 2:
             return
-        if deadline.remaining <= 0:
+        if clock.remaining <= 0:
             return
         if len(rows) > MOST_ROWS:
             rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
@@ -213,6 +213,8 @@ class BoostedTrees(nn.Module):
             loss = CrossEntropy(levels[everything], n_train, start)
         else:
             loss = SquaredError(y[everything] - start, n_train)
+        # What is left is shared with the columns still to come, once everything is prepared.
+        deadline = clock.share(min(1.0, workers / (len(self.n_levels) - j)))
         forest = boost(cells[chosen], n_train, loss, growing, rng, lambda: deadline.remaining <= 0)
         self._keep(j, forest, chosen)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
-from ..diffusion.conditional import ConditionalNetwork, Rows
+from ..diffusion.conditional import LARGEST_INPUT, ConditionalNetwork, Rows
 from ..diffusion.drawing import draw_rows
 from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.gaussian import most_rows
@@ -24,6 +24,7 @@ from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blan
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..diffusion.trees import BoostedTrees
 from ..em import EMRound
+from ..errors import SettingError
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads, total_memory
 from ..runtime.progress import Progress
@@ -81,6 +82,11 @@ class ConditionalEngine:
     ) -> None:
         self._columns = Columns(n_levels)
         self._device, self._dtype = torch.device(device), dtype
+        if self._device.type == "mps":
+            raise SettingError(
+                "The conditional engine computes partly in double precision, however: device='mps' has none. "
+                "Use device='cpu'."
+            )
         self._memory = total_memory(self._device)
         self.n_levels, self.settings = n_levels, with_size(settings, self._columns, self._memory)
         self.model = Ensemble(self._columns, self.settings).to(self._device).requires_grad_(False).eval()
@@ -154,6 +160,7 @@ class ConditionalEngine:
                 trainer.forget_graph()  # a captured step does not know of the filled table
         ends = deadline.share(MSTEP_SHARE)
         growing = self._grow_trees(seed, ends) if k == 1 else None
+        ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
             sum(trainer.plan.max_steps for trainer in self._trainers),
@@ -195,16 +202,21 @@ class ConditionalEngine:
         some = np.linspace(0, len(self._x) - 1, min(len(self._x), MOST_TREE_ROWS)).astype(np.int64)
         order = np.concatenate([self._columns.numeric, self._columns.categorical])
         part = np.ix_(some, order)
+        x = self._x[part]
+        p = len(self._columns.numeric)
+        x[:, :p] = x[:, :p].clip(-LARGEST_INPUT, LARGEST_INPUT)  # as they will be asked
         pool = ThreadPoolExecutor(1)
         growing = pool.submit(
             apart.fit,
-            self._x[part],
+            x,
             ~self._m[part],
             seed=derive_seed(seed, "trees"),
             deadline=deadline.share(TREES_SHARE),
             threads=torch.get_num_threads(),
         )
-        pool.shutdown(wait=self._device.type == "cpu")
+        pool.shutdown(wait=False)
+        if self._device.type == "cpu":
+            growing.result()  # a mistake is heard of now
         return growing
 
     def finish(self) -> None:

@@ -6,8 +6,8 @@ All columns are numbers here (dates in microseconds). For one table:
    an observed derived cell if the formula is linear in it.
 2. Filled cells that violate an inequality are moved as little as possible: to the limit that observed cells
    set, or, where both sides were filled, to their midpoint.
-3. Several missing inputs of an observed derived cell share the difference in proportion to the variances of
-   their columns, inside the observed range where that is possible.
+3. Several missing inputs of an observed derived cell share the difference in proportion to the squared
+   ranges of their columns, inside the observed range where that is possible.
 4. The other derived cells are computed.
 """
 
@@ -120,7 +120,7 @@ class Repair:
     def __post_init__(self) -> None:
         self.values = {name: column.values.copy() for name, column in self.columns.items()}
         self.known = {name: column.observed.copy() for name, column in self.columns.items()}
-        self._variances = {name: _variance(column) for name, column in self.columns.items()}
+        self._variances = _variances(self.columns)
         self._deduce()
         self._settle()
         self._limits = self._find_limits()
@@ -370,7 +370,13 @@ class Repair:
         self.notes[words] = sorted({*self.notes.get(words, []), *np.asarray(rows).tolist()})
 
 
-def _variance(column: Numbers) -> float:
-    """Of the observed cells; 1 where they do not vary."""
-    known = column.values[column.observed]
-    return (float(known.var()) or 1.0) if len(known) > 1 else 1.0
+def _variances(columns: dict[str, Numbers]) -> dict[str, float]:
+    """How much columns vary: by their ranges, which a fit knows, so that it is the same for any rows.
+
+    Where a range has no ends, by the variances of the observed cells.
+    """
+    squares = {name: float(column.soft[1] - column.soft[0]) ** 2 for name, column in columns.items()}
+    if not np.isfinite(list(squares.values())).all():
+        known = {name: column.values[column.observed] for name, column in columns.items()}
+        squares = {name: float(values.var()) if len(values) else 0.0 for name, values in known.items()}
+    return {name: square or 1.0 for name, square in squares.items()}
