@@ -169,13 +169,14 @@ def _show(session: Reporter, result: Comparison) -> None:
     from .comparing.verdict import show_probability
 
     console = Console()
+    wide = console.width >= 100
     frame = result.table.dropna(subset="rank")
     shown = Table(box=None, header_style="bold", pad_edge=False)
     numbers, levels = (bool(frame[name].notna().any()) for name in ("rmse", "accuracy"))
     titles = [
         "method",
         "error",
-        "behind (95 %)",
+        "behind (95 %)" if wide else "behind",
         "best?",
         "columns",
         *["RMSE"] * numbers,
@@ -185,7 +186,9 @@ def _show(session: Reporter, result: Comparison) -> None:
     for place, title in enumerate(titles):
         shown.add_column(title, justify="right" if place else "left", no_wrap=place == 0)
     for row in frame.itertuples():
-        behind = "" if row.rank == 1 else f"{row.behind:.3f} ({row.behind_low:.3f} to {row.behind_high:.3f})"
+        behind = "" if row.rank == 1 else f"{row.behind:.3f}"
+        if behind and wide:
+            behind += f" ({row.behind_low:.3f} to {row.behind_high:.3f})"
         cells = [
             row.method,
             f"{row.error:.3f}",

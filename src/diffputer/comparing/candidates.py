@@ -19,7 +19,7 @@ from .preparation import Coded
 #: What is tried unless methods are named: quick ones first, so that the time budget buys many of them.
 DEFAULT_METHODS = (
     "mean", "em-gaussian", "mice", "knn-5", "gaussian-copula", "softimpute", "gbt-per-column",
-    "diffputer-fast", "diffputer-balanced", "missforest", "miceforest", "hyperimpute",
+    "diffputer-balanced", "diffputer-fast", "missforest", "miceforest", "hyperimpute",
 )  # fmt: skip
 #: A method is not tried if it is expected to take so many times what it would be allowed; guesses are rough.
 FAR_TOO_LONG = 3.0

@@ -16,7 +16,7 @@ from ..analysis.wording import as_text
 from ..methods.contract import Facts, Method
 from ..tables.paths import write_bytes
 from .hiding import Hidden
-from .preparation import Prepared
+from .preparation import TEXT, Prepared
 from .scoring import Scores
 from .verdict import find_ties, join, write_verdict
 
@@ -183,6 +183,8 @@ class Comparison:
         for name, reason in prepared.left_out.items():
             reasons.setdefault(reason, []).append(name)
         said += [f"Left out ({why}): {join(names, most=_MOST_NAMED)}." for why, names in reasons.items()]
+        if TEXT in reasons:
+            said.append("A column of text that holds categories takes part if its kind is said.")
         return (*said, *prepared.notes)
 
     def impute(self, table: Any, method: str | None = None, **settings: Any) -> Any:

@@ -241,8 +241,8 @@ def _write_method() -> str:
         f"every method. Intervals hold {LEVEL:.0%} of what comes out, and the probability of being best is "
         "how often a method is. What another fit of the same method would change is not in it.",
         "The ranking holds for cells like the known ones. If cells are missing because of their own value, "
-        "no comparison on known cells can see that. And a small error is not all: for standard errors and tests "
-        "use several draws (diffputer impute --draws), not one best guess.",
+        "no comparison on known cells can see that. And a small error is not all: for standard errors and "
+        "tests use several draws (diffputer impute --draws), not one best guess.",
     ]
     return f"<details><summary>How errors and probabilities are made</summary>{_list(words)}</details>"
 

@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 #: Fewest rows of which some can be hidden and the rest still teach something.
 FEWEST_ROWS = 20
+#: Why a column is left out.
+TEXT = "text or identifier"
+#: How warnings begin that tell of columns which are left out here.
+_OF_LEFT_OUT = ("Some columns are passed through", "Columns without any observed value")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,14 @@ class Coded:
             raise InputError("A method must fill in finite numbers, however: some are not.")
         return found
 
+    def cut_off(self, values: Floats, hidden: Booleans) -> Floats:
+        """Cut numbers for hidden cells, [m], off at the ends of what is seen of their column."""
+        seen = np.where(hidden, np.nan, self.x)
+        low, high = np.nanmin(seen, axis=0), np.nanmax(seen, axis=0)
+        column = np.nonzero(hidden)[1]
+        cut: Floats = np.clip(values, low[column], high[column])
+        return cut
+
     def save(self, path: Path, hidden: Booleans) -> None:
         """Write it and the cells to hide, [repetitions, n, c], for another process."""
         np.savez(path, names=np.array(self.names), x=self.x, n_levels=self.n_levels, hidden=hidden)
@@ -144,8 +156,7 @@ def read_quietly(
         encoder = TableEncoder.fit(
             table, categorical_features=categorical_features, schema=schema, codes="levels"
         )
-    said = tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
-    return encoder, said
+    return encoder, tuple(str(one.message) for one in caught if issubclass(one.category, DataWarning))
 
 
 def code(encoder: TableEncoder, table: Table, names: Sequence[str]) -> Coded:
@@ -201,7 +212,8 @@ def prepare(
     coded = code(encoder, part, [texts[j] for j in kept])
     missing = part.missing[:, kept]
     columns = tuple(encoder.schema.columns[j] for j in kept)
-    return Prepared(coded, columns, missing, whole.n_rows, whole.n_columns, left_out, said)
+    notes = tuple(words for words in said if not words.startswith(_OF_LEFT_OUT))
+    return Prepared(coded, columns, missing, whole.n_rows, whole.n_columns, left_out, notes)
 
 
 def name_columns(names: Sequence[Hashable]) -> tuple[str, ...]:
@@ -233,7 +245,7 @@ def _read_part(
 def _reason(column: Column) -> str:
     if column.status == Status.EMPTY:
         return "nothing was observed"
-    return "one value only" if column.status == Status.CONSTANT else "text or identifier"
+    return "one value only" if column.status == Status.CONSTANT else TEXT
 
 
 def _name_levels(positions: Floats) -> NDArray[Any]:

@@ -23,8 +23,12 @@ from .preparation import Coded, Floats, prepare
 from .runs import Answer, Run, Runner, RunnerElsewhere, RunnerHere, show_seconds
 from .scoring import score
 
-#: Share of its limit that DiffPuter is told to take, so that it ends by itself.
-OWN_LIMIT = 0.8
+#: Share of the budget that quicker methods leave to DiffPuter, and share of the rest that it takes if more
+#: methods are to come: it gains most from time.
+RESERVED, OURS_SHARE = 0.4, 0.75
+#: Share of its limit that DiffPuter is told to take, so that it ends by itself: what it does after training
+#: takes some time as well.
+OWN_LIMIT = 0.7
 #: The two quickest methods get so many seconds whatever the budget is: with fewer there is no comparison.
 FEWEST_SECONDS = 5.0
 
@@ -123,7 +127,7 @@ def run_comparison(
         table, categorical_features=categorical_features, schema=schema, max_rows=int(max_rows), rng=rng
     )
     hidden = hide(prepared, int(repeats), rng)
-    race = _Race(prepared.coded, candidates, int(repeats), started + time_budget, seed)
+    race = _Race(prepared.coded, candidates, int(repeats), started + time_budget, time_budget, seed)
     make_runner = RunnerElsewhere if isolate else RunnerHere
     interrupted = False
     try:
@@ -165,6 +169,7 @@ class _Race:
     candidates: list[Candidate]
     repeats: int
     deadline: float
+    budget: float
     seed: int
     answers: dict[str, dict[int, Floats]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -198,8 +203,7 @@ class _Race:
                 present.append(one)
         total = len(present) * self.repeats
         for place, one in enumerate(present):
-            # A half of what is left while many are to come, more towards the end.
-            limit = self.left / math.sqrt(len(present) - place)
+            limit = self._find_limit(present[place:])
             if place < 2:
                 limit = max(limit, FEWEST_SECONDS)
             if reason := self._refuse(one, limit):
@@ -222,6 +226,14 @@ class _Race:
                     return  # this repetition does not count; the ones before do
                 self._take(one, r, answer)
 
+    def _find_limit(self, to_come: Sequence[Candidate]) -> float:
+        """Give the seconds that the first of the methods to come may take."""
+        first, *later = to_come
+        if first.is_ours:
+            return self.left * (OURS_SHARE if later else 1.0)
+        reserved = RESERVED * self.budget if any(one.is_ours for one in later) else 0.0
+        return (self.left - reserved) / math.sqrt(len(to_come))
+
     def _refuse(self, one: Candidate, limit: float) -> str:
         if limit <= 0:
             return "the time budget was used up"
@@ -236,7 +248,7 @@ class _Race:
         settings = dict(one.settings)
         if one.is_ours:
             settings["time_budget"] = round(max(OWN_LIMIT * self._limits[one.name], 1.0), 1)
-            limit = max(limit, self._limits[one.name])
+            limit = max(limit, self.left)  # it ends by itself, and is not stopped a second before
         seed = derive_seed(self.seed, "compare", repetition) % (1 << 31)
         return Run(one.name, one.own, settings, repetition, seed, limit)
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
-from ..benchmark.processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
+from ..benchmark.processes import describe_end, kill_session, resident_gigabytes, start_session
 from ..benchmark.runner import reason_of
 from ..errors import DiffputerError
 from ..methods.contract import Method
@@ -163,8 +163,6 @@ class RunnerElsewhere:
             time.sleep(PAUSE)
         with np.load(answer) as file:
             content = {name: file[name] for name in file.files}
-        if not FORKS:
-            self._kill()
         if "error" in content:
             return Answer(error=str(content["error"]))
         return Answer(content["values"], float(content["seconds"]))

@@ -92,6 +92,10 @@ class Scores:
         low, high = ends(1 - self.draws[:, k] / np.maximum(self.draws[:, other], floor))
         return float(1 - self.overall[k] / max(self.overall[other], floor)), low, high
 
+    def may_be_better(self, k: int, other: int) -> bool:
+        """Say whether a method may be no worse than another: in more than 5 % of the draws it is not."""
+        return bool((self.draws[:, k] <= self.draws[:, other] + 1e-12).mean() > 1 - LEVEL)
+
     def wins(self) -> NDArray[np.int64]:
         """Of how many columns that count each method has the smallest error, [k]; equal ones all do."""
         part = self.columns[:, self.counted]

@@ -13,7 +13,7 @@ from .scoring import Scores
 def find_ties(scores: Scores) -> tuple[str, ...]:
     """Give the methods that chance alone may have put behind the best one, nearest first."""
     best, *others = scores.order
-    return tuple(scores.methods[k] for k in others if scores.difference(k, best)[1] <= 1e-12)
+    return tuple(scores.methods[k] for k in others if scores.may_be_better(k, best))
 
 
 def write_verdict(
@@ -44,8 +44,8 @@ def write_verdict(
     names = scores.methods
     if len(names) == 1:
         return (f"There is nothing to compare with: only {names[0]} finished. Allow more time.",)
-    best, *others = scores.order
-    name, second = names[best], others[0]
+    best = scores.order[0]
+    name = names[best]
     ties = find_ties(scores)
     said = [_decide(scores, ties, seconds)]
     n = int(scores.counted.sum())
@@ -54,8 +54,8 @@ def write_verdict(
         sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
         said.append(f"{name} has the smallest error on {columns}; {sure}.")
     if ties:
-        gap, low, high = scores.relative(best, second)
-        said.append(f"Its error is {_percent(gap, low, high)} below that of {names[second]}.")
+        gap, low, high = scores.relative(best, names.index(ties[0]))
+        said.append(f"Its error is {_percent(gap, low, high)} below that of {ties[0]}.")
     if "mean" in names and name != "mean":
         mean = names.index("mean")
         gap, low, high = scores.relative(best, mean)

@@ -1,7 +1,7 @@
 """``python -m diffputer.comparing.worker``: runs methods that are asked for on standard input.
 
-Where a process can fork, each method runs in a child of its own, so that heavy packages are imported once.
-Elsewhere the process ends after one.
+One after the other in one process, so that heavy packages are imported once; whoever asked starts another
+where it crashes or must be killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..benchmark.processes import FORKS, describe_end, die_with_parent
+from ..benchmark.processes import die_with_parent
 from ..benchmark.runner import reason_of
 from ..methods.contract import Method
 from ..methods.table import make_method
@@ -26,14 +26,17 @@ from .preparation import Booleans, Coded, Floats
 
 
 def run_method(method: Method, coded: Coded, hidden: Booleans, seed: int) -> tuple[Floats, float]:
-    """Give what a method fills into hidden cells, row by row, and the seconds that it took."""
+    """Give what a method fills into hidden cells, row by row, and the seconds that it took.
+
+    Numbers are cut off at the ends of what the method was shown, as they are when a table is filled in.
+    """
     shown = coded.show(hidden)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one of many tries, on a table with holes made by us
         started = time.perf_counter()
         completed = method.fit_transform(shown, coded.categorical, seed)
         seconds = time.perf_counter() - started
-    return coded.read(completed, hidden), seconds
+    return coded.cut_off(coded.read(completed, hidden), hidden), seconds
 
 
 def write_answer(path: Path, **content: Any) -> None:
@@ -56,29 +59,12 @@ def _answer(order: Mapping[str, Any]) -> None:
         write_answer(Path(order["answer"]), error=reason_of(error))
 
 
-def _answer_in_a_child(order: Mapping[str, Any]) -> None:
-    pid = os.fork()
-    if pid == 0:
-        try:
-            die_with_parent()
-            _answer(order)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if not os.path.exists(order["answer"]):
-        end = describe_end(os.waitstatus_to_exitcode(status))
-        write_answer(Path(order["answer"]), error=f"Crash: the process did not finish, {end}.")
-
-
 def main() -> None:
     """Answer orders until standard input ends. Argument: a file to make when ready."""
     die_with_parent()
     Path(sys.argv[1]).touch()
     for line in sys.stdin:
-        if not FORKS:
-            _answer(json.loads(line))
-            return
-        _answer_in_a_child(json.loads(line))
+        _answer(json.loads(line))
 
 
 if __name__ == "__main__":
