@@ -229,7 +229,8 @@ class Comparison:
         frame = shown[["method", "error", "behind", "probability_best", "columns_best", "seconds"]]
         frame = frame.rename(columns={"probability_best": "best?", "columns_best": "columns"})
         lost = [f"{row.method}: {row.note}" for row in self.table.itertuples() if row.note]
-        return "\n".join(["Comparison of imputers", self.verdict, "", as_text(frame), *lost])
+        lines = ["Comparison of imputers", self.verdict, "", as_text(frame), "", *lost, *self.notes]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         from .page import write_ranking

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,12 +44,18 @@ section { margin: 1.1rem 0 } section h2 { border: 0; margin: .8rem 0 .4rem }
 .best.track s { background: #d9480f } .best.track i { background: #f0a27e }
 .value { font-variant-numeric: tabular-nums }
 .key { color: #55595e; font-size: 13px }
-.heat td.number { text-align: center; border: 1px solid #fff; min-width: 3.4rem }
+.heat th { white-space: normal; max-width: 5.2rem; vertical-align: bottom } .heat td { border-bottom: 0 }
+.heat th.words { max-width: none } .rank td:first-child { overflow-wrap: normal; white-space: nowrap }
+.heat td.number { text-align: center; vertical-align: middle; border: 1px solid #fff; min-width: 3.4rem }
 .heat td:first-child, .heat th:first-child { position: sticky; left: 0; background: #fff }
 .heat td:first-child { max-width: 14rem; overflow-wrap: anywhere } .heat tr.off td { color: #868e96 }
 pre { background: #212529; color: #f8f9fa; padding: .8rem 1rem; border-radius: 8px }
 pre { overflow-x: auto; font-size: 13px }
-.words { overflow-wrap: anywhere } table { font-variant-numeric: tabular-nums }
+.methods { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(20rem, 100%), 1fr)) }
+.methods { gap: 1rem 1.6rem }
+.methods { margin: .4rem 0 } dt { font-weight: 600 }
+dd { margin: 0; font-size: 13px; overflow-wrap: anywhere }
+dd + dd { color: #55595e } td.words { overflow-wrap: break-word } table { font-variant-numeric: tabular-nums }
 details summary { cursor: pointer; font-weight: 600; margin: .4rem 0 }
 footer { color: #55595e; font-size: 13px }
 @media (max-width: 600px) { body { margin: .8rem auto; padding: 0 .6rem } }
@@ -74,7 +81,7 @@ def write_page(comparison: Comparison, source: str | None = None) -> str:
         HTML; every name of the table is escaped.
     """
     prepared = comparison.prepared
-    name = "this table" if source in (None, "-") else str(source)
+    name = "this table" if source in (None, "-") else Path(str(source)).name
     missing = prepared.missing.mean()
     title = f"Which imputer for {name}?"
     sections = [
@@ -105,11 +112,12 @@ def write_ranking(comparison: Comparison) -> str:
     """Write the ranking as a table that a click sorts."""
     frame = comparison.table.dropna(subset="rank")
     has_numbers, has_levels = frame["rmse"].notna().any(), frame["accuracy"].notna().any()
-    head = ["method", "error", "behind the best", "probability of being best", "best on"]
+    head = ["method", "error", "behind the best", "probability of being best", "columns best"]
     head += ["MAE", "RMSE"] if has_numbers else []
     head += ["accuracy"] if has_levels else []
     head += ["time"]
     apart = set(frame["method"]) - {comparison.best, *comparison.ties}
+    n_columns = int(comparison.scores.counted.sum())
     rows, notes = [], []
     for row in frame.itertuples():
         marks: tuple[int, ...] = ()
@@ -122,8 +130,8 @@ def write_ranking(comparison: Comparison) -> str:
             Cell(row.method, place=place, notes=marks),
             Cell(f"{row.error:.3f}", order=float(row.error)),
             Cell(behind, order=float(row.behind)),
-            Cell(show_probability(row.probability_best), order=float(row.probability_best)),
-            Cell(f"{row.columns_best} columns", order=float(row.columns_best)),
+            Cell(_brief(row.probability_best), order=float(row.probability_best)),
+            Cell(f"{row.columns_best} of {n_columns}", order=float(row.columns_best)),
         ]
         if has_numbers:
             cells += [Cell(f"{value:.3f}", order=float(value)) for value in (row.mae, row.rmse)]
@@ -131,7 +139,11 @@ def write_ranking(comparison: Comparison) -> str:
             cells.append(Cell(f"{100 * row.accuracy:.1f} %", order=float(row.accuracy)))
         cells.append(Cell(show_seconds(row.seconds), order=float(row.seconds)))
         rows.append(tuple(cells))
-    return write_table(Table("", tuple(head), tuple(rows), tuple(notes)))
+    return f"<div class=rank>{write_table(Table('', tuple(head), tuple(rows), tuple(notes)))}</div>"
+
+
+def _brief(probability: float) -> str:
+    return show_probability(probability).replace("more than ", ">").replace("less than ", "<")
 
 
 def _write_verdict(comparison: Comparison) -> str:
@@ -248,14 +260,20 @@ def _write_method() -> str:
 
 
 def _write_methods(comparison: Comparison) -> str:
-    rows = []
+    items = []
     for one in comparison.outcomes:
         facts = one.facts
-        settings = ", ".join(f"{name}={setting.value}" for name, setting in facts.settings.items())
-        cells = (facts.name, facts.what, facts.cannot, facts.source, settings or "none")
-        rows.append(tuple(Cell(text) for text in cells))
-    head = ("method", "what it does", "what it cannot do", "source", "settings")
-    return write_table(Table("", head, tuple(rows), words=frozenset(head)))
+        settings = ", ".join(f"{name} = {setting.value}" for name, setting in facts.settings.items())
+        lines = [facts.what, f"What it cannot do: {_small(facts.cannot)}", f"Source: {facts.source}"]
+        lines += [f"Settings: {settings}."] if settings else []
+        described = "".join(f"<dd>{escape(line)}</dd>" for line in lines)
+        items.append(f"<div><dt>{escape(facts.name)}</dt>{described}</div>")
+    return f"<dl class=methods>{''.join(items)}</dl>"
+
+
+def _small(text: str) -> str:
+    """Begin with a small letter, but for words that are capital throughout."""
+    return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _write_settings(comparison: Comparison) -> str:

@@ -47,7 +47,7 @@ def write_verdict(
     best = scores.order[0]
     name = names[best]
     ties = find_ties(scores)
-    said = [_decide(scores, ties, seconds)]
+    said = _decide(scores, ties, seconds)
     n = int(scores.counted.sum())
     columns = "the only column" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
     if n > 1 or scores.wins()[best]:
@@ -79,25 +79,26 @@ def write_verdict(
     return tuple(said)
 
 
-def _decide(scores: Scores, ties: Sequence[str], seconds: Mapping[str, float]) -> str:
+def _decide(scores: Scores, ties: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
     best, second = scores.order[:2]
     name = scores.methods[best]
     if not ties:
         gap, low, high = scores.relative(best, second)
-        return (
+        return [
             f"Use {name}: its mean error is {_percent(gap, low, high)} below that of the next, "
             f"{scores.methods[second]}."
-        )
+        ]
     together = [name, *ties]
     told = f"Too close to call: {join(together)} cannot be told apart on this table."
     quickest = min(together, key=lambda one: seconds.get(one, np.inf))
     took, other = seconds.get(quickest, 0.0), seconds.get(name, 0.0)
     if quickest == name or show_seconds(took) == show_seconds(other):
-        return f"{told} Use {name}, whose error is the smallest."
-    return (
-        f"{told} {name} has the smallest error, {quickest} is the quickest "
-        f"({show_seconds(took)} against {show_seconds(other)}): either will do."
-    )
+        return [told, f"Use {name}, whose error is the smallest."]
+    return [
+        told,
+        f"{name} has the smallest error, {quickest} is the quickest ({show_seconds(took)} against "
+        f"{show_seconds(other)}): either will do.",
+    ]
 
 
 def show_probability(probability: float) -> str:
