@@ -280,13 +280,14 @@ def _write_settings(comparison: Comparison) -> str:
     packages = sorted({package for one in comparison.outcomes for package in one.facts.packages})
     versions = json.loads(describe_versions(packages))
     versions.pop("sklearn", None) if "scikit-learn" in versions else None
+    threads = torch.get_num_threads()
     facts = [
         ("Seed", str(comparison.seed)),
         ("Time", f"{show_seconds(comparison.seconds)} of {show_seconds(comparison.time_budget)} allowed"),
         ("Repetitions", f"{comparison.repetitions} of {comparison.hidden.n_repetitions}"),
         ("Rows looked at", f"{len(comparison.prepared.coded.x):,} of {comparison.prepared.n_rows:,}"),
         ("Columns looked at", join(list(comparison.prepared.coded.names))),
-        ("Machine", f"{name_device(resolve_device('auto'))}, {torch.get_num_threads()} threads"),
+        ("Machine", f"{name_device(resolve_device('auto'))}, {threads} thread{'s' * (threads > 1)}"),
         ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
     ]
     rows = tuple((Cell(name), Cell(value)) for name, value in facts)

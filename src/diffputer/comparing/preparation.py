@@ -58,10 +58,10 @@ class Coded:
         Examples
         --------
         >>> coded = Coded(("n", "c"), np.array([[0.5, 1.0], [np.nan, 0.0]]), np.array([0, 2]))
-        >>> coded.show(np.array([[False, True], [False, False]]))
-             n     c
-        0  0.5  None
-        1  NaN  L000
+        >>> coded.show(np.array([[False, True], [False, False]])).fillna({"n": 9.0, "c": "hidden"})
+             n       c
+        0  0.5  hidden
+        1  9.0    L000
         """
         x = self.x if hidden is None else np.where(hidden, np.nan, self.x)
         columns: dict[str, Any] = {}

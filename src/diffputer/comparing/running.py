@@ -177,7 +177,9 @@ class _Race:
 
     def __post_init__(self) -> None:
         for one in self.candidates:
-            self.outcomes[one.name] = Outcome(one.facts, one.own, note="not tried: it was interrupted")
+            self.outcomes[one.name] = Outcome(
+                one.facts, one.own, note="not finished when the comparison was interrupted"
+            )
 
     @property
     def finishers(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -173,7 +174,7 @@ class RunnerElsewhere:
             return ""
         pickler: Any = pickle
         if type(own).__module__ == "__main__":  # a script's or a notebook's, which the worker cannot import
-            import cloudpickle as pickler  # type: ignore[no-redef]
+            pickler = importlib.import_module("cloudpickle")  # if it is there; else it runs here
         path = self._folder / f"{self._number}.pickle"
         path.write_bytes(pickler.dumps(own))
         return str(path)

@@ -52,11 +52,11 @@ def write_verdict(
     columns = "the only column" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
     if n > 1 or scores.wins()[best]:
         sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
-        said.append(f"{name} has the smallest error on {columns}; {sure}.")
+        said.append(f"{name} is best on {columns}; {sure}.")
     if ties:
         gap, low, high = scores.relative(best, names.index(ties[0]))
         said.append(f"Its error is {_percent(gap, low, high)} below that of {ties[0]}.")
-    if "mean" in names and name != "mean":
+    if "mean" in names and name != "mean" and (ties or names[scores.order[1]] != "mean"):
         mean = names.index("mean")
         gap, low, high = scores.relative(best, mean)
         if low > 0:
