@@ -55,11 +55,12 @@ class Interrupts(Fake):
 
 
 class Remembers(Fake):
-    """Keeps which cells it was not shown."""
+    """Keeps what it was shown, and which cells it was not."""
 
     def __init__(self, name):
         super().__init__(name)
-        self.seen = []
+        self.seen, self.shown = [], []
 
     def misbehave(self, table):
         self.seen.append(table.isna().to_numpy())
+        self.shown.append(table)

@@ -210,6 +210,15 @@ def test_hidden_cells_have_the_pattern_of_the_table():
     assert not (both[0] & both[1]).any()
 
 
+def test_what_a_method_sees_tells_nothing_of_the_hidden_cells():
+    fake = Remembers("remembers")
+    compare(linear_frame(), methods=["mean", fake])
+    assert len(fake.shown) == 3
+    for shown in fake.shown:
+        assert np.allclose(shown.mean(), 0)
+        assert np.allclose(shown.std(ddof=0), 1)
+
+
 def test_a_table_without_holes_loses_cells_at_random():
     result = compare(linear_frame(holes=0.0))
     assert result.best == "em-gaussian"
@@ -320,17 +329,21 @@ def test_the_report_is_whole_and_escaped(tmp_path):
 
 def test_the_report_tells_how_to_use_diffputer():
     from diffputer.comparing.comparison import Outcome
-    from diffputer.comparing.recipes import write_command, write_python
+    from diffputer.comparing.recipes import Source, write_command, write_python
     from diffputer.methods.ours import DIFFPUTER_BALANCED, DIFFPUTER_PAPER
 
     outcome = Outcome(DIFFPUTER_BALANCED)
-    assert write_command(outcome, "a b.csv", 7) == "diffputer impute 'a b.csv' --quality balanced --seed 7"
-    assert 'DiffPuter(quality="balanced", random_state=7)' in write_python(outcome, "a b.csv", 7)
-    assert (
-        write_command(Outcome(DIFFPUTER_PAPER), "a.tsv", 0)
-        == "diffputer impute a.tsv --engine paper --seed 0"
-    )
-    assert write_command(outcome, None, 0) is None
+    plain = Source("a b.csv")
+    assert write_command(outcome, plain, 7) == "diffputer impute 'a b.csv' --quality balanced --seed 7"
+    assert 'DiffPuter(quality="balanced", random_state=7)' in write_python(outcome, plain, 7)
+    assert "pd.read_csv('a b.csv')" in write_python(outcome, plain, 7)
+    odd = Source("a.tsv", {"missing": ["?"]}, {"categorical_features": ["zip"], "schema": None})
+    command = write_command(Outcome(DIFFPUTER_PAPER), odd, 0)
+    assert command == "diffputer impute a.tsv --missing '?' --categorical zip --engine paper --seed 0"
+    code = write_python(Outcome(DIFFPUTER_PAPER), odd, 0)
+    assert "read_table_file('a.tsv', missing=['?']).frame" in code
+    assert "random_state=0, categorical_features=['zip']" in code
+    assert write_command(outcome, Source(), 0) is None
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from .cli_options import pair
 from .errors import SettingError
 from .runtime.reporting import EXIT_INTERRUPTED, Reporter
-from .tables.paths import Kind, check_writable, read_bytes
+from .tables.paths import check_writable, read_bytes
 
 if TYPE_CHECKING:
     from .comparing.comparison import Comparison
@@ -108,10 +108,12 @@ def compare(
         from .comparing.running import run_comparison
         from .tables.files import read_table_file
 
-        table = read_table_file(
-            input, missing=missing or (), delimiter=delimiter, encoding=encoding, decimal=decimal,
-            format=cast(Kind | None, format),
-        )  # fmt: skip
+        given = {
+            "missing": missing, "delimiter": delimiter, "encoding": encoding, "decimal": decimal,
+            "format": format,
+        }  # fmt: skip
+        reading: dict[str, Any] = {name: value for name, value in given.items() if value}
+        table = read_table_file(input, **reading)
         result = run_comparison(
             table.frame,
             methods=None
@@ -128,7 +130,7 @@ def compare(
         )
         _show(session, result)
         if report is not None:
-            result.report(report, source=input)
+            result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted:
             _fill(table, result, output)

@@ -210,7 +210,13 @@ class Comparison:
         own = next((one.own for one in self.outcomes if one.facts.name == name and one.own), None)
         return fill_with(table, own or name, random_state=self.seed, **self.wishes, **settings)
 
-    def report(self, path: str | os.PathLike[str], *, source: str | None = None) -> None:
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        source: str | None = None,
+        reading: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write an HTML report: one file that needs nothing else.
 
         Parameters
@@ -219,10 +225,14 @@ class Comparison:
             Where to.
         source : str, optional
             The file that the table came from, for the title and the commands to copy.
+        reading : mapping, optional
+            How it was read, as `diffputer.tables.files.read_table_file` has it: missing, delimiter, ...
         """
         from .page import write_page
+        from .recipes import Source
 
-        write_bytes(path, write_page(self, source).encode("utf-8"))
+        page = write_page(self, Source(source, reading or {}, self.wishes))
+        write_bytes(path, page.encode("utf-8"))
 
     def __repr__(self) -> str:
         shown = self.table.dropna(subset="rank")

@@ -15,7 +15,7 @@ from ..benchmark.provenance import describe_versions, name_device
 from ..benchmark.report.html import SCRIPT, STYLE, write_table
 from ..benchmark.report.layout import Cell, Table
 from ..runtime.devices import resolve_device
-from .recipes import write_recipes
+from .recipes import Source, write_recipes
 from .runs import show_seconds
 from .scoring import DRAWS, LEVEL
 from .verdict import join, show_probability
@@ -65,15 +65,15 @@ footer { color: #55595e; font-size: 13px }
 """
 
 
-def write_page(comparison: Comparison, source: str | None = None) -> str:
+def write_page(comparison: Comparison, source: Source) -> str:
     """Write the report.
 
     Parameters
     ----------
     comparison : Comparison
         What was found.
-    source : str, optional
-        The file that the table came from.
+    source : Source
+        Where the table came from.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def write_page(comparison: Comparison, source: str | None = None) -> str:
         HTML; every name of the table is escaped.
     """
     prepared = comparison.prepared
-    name = "this table" if source in (None, "-") else Path(str(source)).name
+    name = Path(str(source.path)).name if source.is_file else "this table"
     missing = prepared.missing.mean()
     title = f"Which imputer for {name}?"
     sections = [

@@ -94,6 +94,12 @@ class Coded:
             raise InputError("A method must fill in finite numbers, however: some are not.")
         return found
 
+    def moments(self, hidden: Booleans) -> tuple[Floats, Floats]:
+        """Give mean and deviation of the cells that are seen, [c] each; 0 and 1 of levels."""
+        seen = np.where(hidden, np.nan, self.x)
+        number = self.n_levels == 0
+        return np.where(number, np.nanmean(seen, axis=0), 0.0), np.where(number, np.nanstd(seen, axis=0), 1.0)
+
     def cut_off(self, values: Floats, hidden: Booleans) -> Floats:
         """Cut numbers for hidden cells, [m], off at the ends of what is seen of their column."""
         seen = np.where(hidden, np.nan, self.x)

@@ -70,7 +70,9 @@ def write_verdict(
                 "columns tell little of each other."
             )
     elif name == "mean":
-        said.append("The columns seem to tell little of each other.")
+        said.append(
+            "None does better than means and most frequent levels: columns may tell little of each other."
+        )
     if short_of_time:
         were = "was" if len(short_of_time) == 1 else "were"
         said.append(f"{join(short_of_time)} {were} cut short; with a larger time budget the error may fall.")
@@ -121,7 +123,8 @@ def _percent(gap: float, low: float, high: float) -> str:
     ('4 % (1 to 7 %)', '0.4 % (-1.1 to 2.0 %)')
     """
     digits = 0 if min(abs(gap), high - low) >= 0.01 and round(100 * abs(low)) != 0 else 1
-    return f"{100 * gap:.{digits}f} % ({100 * low:.{digits}f} to {100 * high:.{digits}f} %)"
+    shown = [f"{round(100 * share, digits) + 0.0:.{digits}f}" for share in (gap, low, high)]  # never -0
+    return f"{shown[0]} % ({shown[1]} to {shown[2]} %)"
 
 
 def join(names: Sequence[str], most: int = 30) -> str:

@@ -6,6 +6,7 @@ where it crashes or must be killed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -28,15 +29,20 @@ from .preparation import Booleans, Coded, Floats
 def run_method(method: Method, coded: Coded, hidden: Booleans, seed: int) -> tuple[Floats, float]:
     """Give what a method fills into hidden cells, row by row, and the seconds that it took.
 
-    Numbers are cut off at the ends of what the method was shown, as they are when a table is filled in.
+    Numbers are shown in deviations of the cells that are seen, so that nothing tells of the hidden ones, and
+    what comes back is cut off at the ends of what is seen, as it is when a table is filled in.
     """
-    shown = coded.show(hidden)
+    mean, deviation = coded.moments(hidden)
+    seen = dataclasses.replace(coded, x=(coded.x - mean) / deviation)
+    shown = seen.show(hidden)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of one of many tries, on a table with holes made by us
         started = time.perf_counter()
         completed = method.fit_transform(shown, coded.categorical, seed)
         seconds = time.perf_counter() - started
-    return coded.cut_off(coded.read(completed, hidden), hidden), seconds
+    column = np.nonzero(hidden)[1]
+    values = seen.cut_off(seen.read(completed, hidden), hidden)
+    return values * deviation[column] + mean[column], seconds
 
 
 def write_answer(path: Path, **content: Any) -> None:
