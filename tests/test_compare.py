@@ -266,6 +266,20 @@ def test_categories_alone():
     assert result.table["accuracy"].iloc[0] > result.table["accuracy"].iloc[1] + 0.3
 
 
+def test_columns_with_hardly_any_hidden_cell_are_shown_but_do_not_count():
+    frame = linear_frame()
+    frame["few"] = frame["a"].fillna(0).where(frame.index > 3)
+    result = compare(frame)
+    facts = result.column_facts.set_index("column")
+    assert facts["counts"].tolist() == [True] * 4 + [False]
+    assert result.table["error"].to_numpy() == pytest.approx(
+        result.columns[list("abcd")].mean(axis=1).to_numpy()
+    )
+    assert not facts.loc["few", "cells"] or any(
+        "Too few hidden cells to count: few." in n for n in result.notes
+    )
+
+
 def test_a_long_table_is_sampled_and_that_is_said():
     result = compare(linear_frame(400), max_rows=150)
     assert any("150 of 400 rows, chosen at random" in note for note in result.notes)
@@ -375,6 +389,14 @@ def test_the_command_ranks_reports_and_fills(ugly_csv, tmp_path):
     before, after = (pd.read_csv(path, sep=";", decimal=",", dtype=str) for path in (ugly_csv, full))
     assert (after != "?").all().all()
     assert (before.where(before != "?") == after).sum().sum() == (before != "?").sum().sum()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_table_on_standard_output_is_alone_there(ugly_csv):
+    shown = run("compare", ugly_csv, "--missing", "?", "--methods", "mean,knn-5", "--output", "-")
+    assert shown.stdout.startswith("\ufeffsize;count;")
+    assert len(shown.stdout.splitlines()) == 121
+    assert "best among these" in " ".join(shown.stderr.split())
 
 
 @pytest.mark.usefixtures("here")

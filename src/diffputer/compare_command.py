@@ -24,6 +24,7 @@ _NAMES_HERE = {
     "time_budget": "--time-budget",
     "max_rows": "--max-rows",
     "repeats": "--repeats",
+    "random_state": "--seed",
 }
 
 
@@ -128,12 +129,12 @@ def compare(
             keep_partial=True,
             **wishes,
         )
-        _show(session, result)
+        _show(session, result, to_error=output == "-")
         if report is not None:
             result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted:
-            _fill(table, result, output)
+            _fill(table, result, output, quiet)
             session.written.append(output)
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
@@ -158,10 +159,10 @@ def _check_targets(input: str, report: str | None, output: str | None) -> None:
         check_writable(output)
 
 
-def _show(session: Reporter, result: Comparison) -> None:
-    """Print the ranking and the verdict, and say what one should know."""
+def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
+    """Print the ranking and the verdict, unless a table goes to standard output, and say what to know."""
     if session.quiet:
-        sys.stdout.write(f"{result.best}\n")
+        (sys.stderr if to_error else sys.stdout).write(f"{result.best}\n")
         return
     from rich.console import Console
     from rich.table import Table
@@ -170,7 +171,7 @@ def _show(session: Reporter, result: Comparison) -> None:
     from .comparing.runs import show_seconds
     from .comparing.verdict import show_probability
 
-    console = Console()
+    console = Console(stderr=to_error)
     wide = console.width >= 100
     frame = result.table.dropna(subset="rank")
     shown = Table(box=None, header_style="bold", pad_edge=False)
@@ -214,7 +215,8 @@ def _brief(words: str) -> str:
     return words.replace("more than ", ">").replace("less than ", "<").replace("under ", "<")
 
 
-def _fill(table: TableFile, result: Comparison, output: str) -> None:
+def _fill(table: TableFile, result: Comparison, output: str, quiet: bool) -> None:
     from .tables.files import write_table_file
 
-    write_table_file(output, table, result.impute(table.frame))
+    settings: dict[str, Any] = {"progress": False} if quiet and result.best.startswith("diffputer-") else {}
+    write_table_file(output, table, result.impute(table.frame, **settings))

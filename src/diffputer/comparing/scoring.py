@@ -22,7 +22,8 @@ from .hiding import Hidden
 from .preparation import Coded
 
 Floats = NDArray[np.float64]
-#: Columns with fewer hidden cells are shown, but do not count: chance alone would decide.
+#: Columns with fewer hidden cells, and with less than half of what others have, are shown, but do not count:
+#: chance alone would decide.
 FEWEST_IN_COLUMN = 10
 #: How often rows are drawn again, and into how many groups they are dealt before.
 DRAWS, GROUPS = 2_000, 1_000
@@ -149,9 +150,8 @@ def score(
     # A squared 0/1 is itself, so that both sorts are summed in the same way.
     sums, counts = _sum_by_row(gap**2, column, unit, c, rng)
     n_cells = counts.sum(axis=0).astype(np.int64)
-    counted = n_cells >= FEWEST_IN_COLUMN
-    if not counted.any():
-        counted = n_cells > 0
+    counted = n_cells >= min(FEWEST_IN_COLUMN, float(np.median(n_cells[n_cells > 0])) / 2)
+    counted &= n_cells > 0
     scale = np.array([_mode_error(coded, j) if coded.n_levels[j] else 1.0 for j in range(c)])
     columns = _errors(sums.sum(axis=0), counts.sum(axis=0), coded.n_levels, scale)
     draws = np.empty((DRAWS, len(methods)))

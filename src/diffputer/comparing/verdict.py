@@ -49,7 +49,7 @@ def write_verdict(
     ties = find_ties(scores)
     said = _decide(scores, ties, seconds)
     n = int(scores.counted.sum())
-    columns = "the only column" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
+    columns = "the only column that counts" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
     if n > 1 or scores.wins()[best]:
         sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
         said.append(f"{name} is best on {columns}; {sure}.")
