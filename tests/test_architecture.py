@@ -25,6 +25,8 @@ LAYERS = [
     {"imputer"},
     {"methods"},
     {"demo", "benchmark", "cli_options"},
+    {"comparing"},
+    {"compare_command"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -58,7 +58,7 @@ def test_commands_run_in_order(page: Path, quick: Path) -> None:
 
     for line in "".join(blocks(page, "console")).splitlines():
         command = shlex.split(line.removeprefix("$ "), comments=True)
-        if command[0] == "diffputer" and command[1] == "impute":
+        if command[0] == "diffputer" and command[1] in ("impute", "compare"):
             result = CliRunner().invoke(app, command[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
         elif command[:3] == ["diffputer", "bench", "run"]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from .analysis.pooling import pool as pool
     from .analysis.wald import pool_likelihood as pool_likelihood
     from .analysis.wald import pool_statistics as pool_statistics
+    from .comparing.applying import fill_with as fill_with
+    from .comparing.comparison import Comparison as Comparison
+    from .comparing.running import compare as compare
     from .errors import DataWarning as DataWarning
     from .errors import DiffputerError as DiffputerError
     from .errors import InputError as InputError
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 #: Where each public name lives; loaded when it is first asked for, so that importing stays instant.
 _PUBLIC = {
+    "Comparison": "comparing.comparison",
     "Constraints": "tables.constraints",
     "DataWarning": "errors",
     "DiffPuter": "imputer",
@@ -34,6 +38,8 @@ _PUBLIC = {
     "Pooled": "analysis.pooling",
     "Schema": "tables.schema",
     "SettingError": "errors",
+    "compare": "comparing.running",
+    "fill_with": "comparing.applying",
     "pool": "analysis.pooling",
     "pool_likelihood": "analysis.wald",
     "pool_statistics": "analysis.wald",

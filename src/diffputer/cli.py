@@ -16,6 +16,7 @@ import typer
 from . import __version__
 from .benchmark.cli import app as bench
 from .cli_options import pair, read_bounds, read_settings
+from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES
@@ -206,6 +207,9 @@ def impute(
             session.written.append(save_model)
         if not quiet:
             _summarise(session, table, completed, imputer, time.perf_counter() - started)
+
+
+app.command()(compare)
 
 
 @app.command()

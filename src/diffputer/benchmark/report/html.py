@@ -8,7 +8,7 @@ from html import escape
 
 from .layout import Cell, Picture, Report, Table
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #212529 }
 body { max-width: 1200px; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ced4da }
@@ -26,7 +26,7 @@ ol.notes { font-size: 13px; color: #55595e } img { max-width: 100%; height: auto
 figcaption { font-size: 13px; color: #55595e }
 """
 # Cells without a number go last whichever way a column is sorted.
-_SCRIPT = """
+SCRIPT = """
 document.querySelectorAll("th button").forEach(button => button.addEventListener("click", () => {
   const head = button.closest("th"), place = head.cellIndex, body = head.closest("table").tBodies[0];
   const down = head.getAttribute("aria-sort") === "ascending";
@@ -59,7 +59,7 @@ def write_html(report: Report) -> str:
     parts = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(report.title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>{escape(report.title)}</h1>",
     ]
     for section in report.sections:
@@ -67,7 +67,7 @@ def write_html(report: Report) -> str:
         parts += [f"<p>{escape(words)}</p>" for words in section.words]
         parts += [write_table(table) for table in section.tables]
         parts += [_embed(picture) for picture in section.pictures]
-    parts.append(f"<script>{_SCRIPT}</script></body></html>")
+    parts.append(f"<script>{SCRIPT}</script></body></html>")
     return "\n".join(parts) + "\n"
 
 
