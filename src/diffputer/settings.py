@@ -118,7 +118,7 @@ class ConditionalSettings:
     em_patience: int = 1
     """Rounds without a better score on held-out cells before EM stops."""
     held_out: float = 0.05
-    """Share of the observed cells kept back to tell when to stop and what to combine."""
+    """Share of the observed cells kept back to tell when to stop and what to combine; 0: networks only."""
 
     # Networks
     mlp_members: int = 0
