@@ -18,6 +18,8 @@ from .settings import check_number
 from .tables.paths import check_writable, write_bytes
 from .tables.pieces import take_rows
 
+#: What a report takes if nobody says: draws, and rows of long tables.
+N_DRAWS, MAX_ROWS = 5, 20_000
 #: Parameters that change no answer.
 _SILENT = ("random_state", "progress", "checkpoint")
 
@@ -36,7 +38,7 @@ def origin_of(imputer: Any) -> Origin:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     settings = imputer.settings_
     return Origin(
-        method=f"DiffPuter, engine {imputer.engine!r}",
+        method=f"DiffPuter, {imputer.engine} engine",
         parameters=given,
         settings={} if settings is None else dataclasses.asdict(settings),
         seed=imputer.seed_,
@@ -57,7 +59,7 @@ def write_report(
     X: Any,
     path: str | os.PathLike[str],
     n_draws: int,
-    max_rows: int,
+    max_rows: int = MAX_ROWS,
     *,
     title: str = "",
     command: str = "",

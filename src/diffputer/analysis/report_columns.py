@@ -17,7 +17,7 @@ from ..tables.schema import Column, Kind
 from .style import fit_to_axis
 from .summary import write_number
 from .views import centre_and_deviation, common_codes
-from .wording import short
+from .wording import share_text, short
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -145,8 +145,8 @@ def _histograms(
     is_log = column.kind in (Kind.CONTINUOUS, Kind.INTEGER) and x is not observed
     edges = _edges(x, y, low, high, is_log)
     low, high = float(edges[0]), float(edges[-1])
-    y = y.reshape(filled.shape)
-    chart = {
+    y = y.reshape(len(filled), -1)
+    chart: dict[str, Any] = {
         "type": "numbers",
         "observed": _shares(x, edges),
         "filled": _shares(y.ravel(), edges),
@@ -281,7 +281,7 @@ def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -
     top = [short(levels[int(np.argmax(one))], VALUE) if one.sum() else "" for one in (share, pooled)]
     stats = [
         ["most frequent", *top],
-        ["its share", *(f"{one.max():.0%}" if one.sum() else "" for one in (share, pooled))],
+        ["its share", *(share_text(float(one.max())) if one.sum() else "" for one in (share, pooled))],
         ["levels that occur", *(f"{int((one > 0).sum()):,}" if one.sum() else "" for one in (share, pooled))],
     ]
     return {"stats": stats, "sure": sure, "piled": 0.0, "chart": chart if observed.size else None}

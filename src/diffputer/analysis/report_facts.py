@@ -90,7 +90,7 @@ def gather(
     rng = np.random.default_rng(0)
     n_rows = view.table.n_rows
     chosen = None if rows is not None or n_rows <= MOST_ROWS else some_rows(n_rows, MOST_ROWS, rng)
-    seen = np.arange(n_rows) if rows is None and chosen is None else chosen if rows is None else rows
+    seen = rows if rows is not None else chosen if chosen is not None else np.arange(n_rows)
     part = table if len(seen) == n_rows else take_rows(table, seen)
     sub = View(read_table(with_distinct_names(part)), view.schema)
     natives, left = [], [0] * view.table.n_columns

@@ -27,10 +27,12 @@ def to_json(value: Any) -> str:
 
 
 def name_of(name: Any, length: int = 60) -> str:
-    return escape(short(name, length) or "(no name)")
+    """Write a name; long ones may break after an underscore."""
+    return escape(short(name, length) or "(no name)").replace("_", "_<wbr>")
 
 
 def link_to(place: int, name: Any, length: int = 60) -> str:
+    """Write a name that opens its column."""
     full = short(name, 300)
     title = f' title="{escape(full)}"' if len(full) > length else ""
     return f'<a href="#c{place}"{title}>{name_of(name, length)}</a>'
@@ -72,5 +74,6 @@ def sortable(
 
 
 def bar(share: float, words: str, kind: str = "") -> str:
+    """Write words above a bar that is as long as a share."""
     width = max(0.0, min(1.0, share)) * 100
     return f'<span class="bar {kind}" style="--v:{width:.1f}%">{words}</span>'

@@ -12,11 +12,12 @@ import math
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any
 
-from .report_columns import NAME
-from .report_facts import ColumnFacts, Facts
-from .report_html import Cell, bar, link_to, name_of, sortable, to_json
+from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_cell
+from .report_facts import Facts
+from .report_html import Cell, bar, link_to, sortable, to_json
 from .report_warnings import LOOK, NOTE, SERIOUS
 from .report_words import GLOSSARY, count, methods_text, percent, reasons
 from .wording import short
@@ -45,38 +46,31 @@ def write_page(facts: Facts) -> str:
     }
     links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, (title, _) in sections.items())
     body = "".join(
-        f'<section id="{key}" aria-labelledby="{key}-title"><h2 '
-        f'id="{key}-title">{title}</h2>{content}</section>'
-        for key, (title, content) in sections.items()
+        f'<section id="{key}" aria-labelledby="{key}-h"><h2 id="{key}-h">{title}</h2>{words}</section>'
+        for key, (title, words) in sections.items()
     )
-    over = '<p class="over">Imputation report</p>' if facts.title else ""
-    p = facts.profile
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(heading)}</title><style>{style}</style></head><body>"
-        '<a class="skip" href="#main">Skip to the content</a>'
-        f"<header>{over}<h1>{escape(heading)}</h1><p>{count(p.n_rows, 'row')} × "
-        f"{count(p.n_columns, 'column')}"
-        f"{_dot(facts.origin.method)}{_dot(_draws(facts))}{_dot(made)}</p></header>"
-        f'<nav aria-label="Sections"><ul>{links}</ul></nav><main id="main">{body}</main>'
-        f"<footer><p>Made by diffputer on {made}. This file is complete in itself: it loads "
-        "nothing.</p></footer>"
-        '<svg id="blank" width="0" height="0" aria-hidden="true"></svg>'
-        f'<script type="application/json" id="data">{to_json(_data(facts))}</script>'
-        f"<script>{script}</script></body></html>\n"
+    p, made = facts.profile, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    size = f"{count(p.n_rows, 'row')} × {count(p.n_columns, 'column')}"
+    # Substitution is a single pass, so that a dollar in a name means nothing.
+    page = Template(_part("report.html")).substitute(
+        policy=policy,
+        title=escape(heading),
+        style=style,
+        over='<p class="over">Imputation report</p>' if facts.title else "",
+        facts=" · ".join(
+            escape(words) for words in (size, facts.origin.method, _draws(facts), made) if words
+        ),
+        links=links,
+        sections=body,
+        made=made,
+        data=to_json(chart_data(facts)),
+        script=script,
     )
+    return page.encode("utf-8", "replace").decode()  # halves of surrogate pairs cannot be written
 
 
 def _part(name: str) -> str:
     return (files("diffputer.analysis") / "page" / name).read_text(encoding="utf-8")
-
-
-def _dot(words: str) -> str:
-    return f' <span class="dot">·</span> {escape(words)}' if words else ""
 
 
 def _draws(facts: Facts) -> str:
@@ -95,21 +89,19 @@ def _summary(facts: Facts) -> str:
     errors = [line for line in facts.origin.trace if not math.isnan(line.held_out_error)]
     if errors:
         best = min(errors, key=lambda line: line.held_out_error)
-        tiles.insert(
-            3, ("Held-out error", f"{best.held_out_error:.2f}", f"{best.baseline_error:.2f} by column means")
-        )
+        words = f"{best.baseline_error:.2f} by column means, in sd"
+        tiles.insert(3, ("Held-out error", f"{best.held_out_error:.2f}", words))
     shown = "".join(f"<div><dt>{t}</dt><dd>{v}<small>{s}</small></dd></div>" for t, v, s in tiles)
+    words = escape(methods_text(facts))
     return (
-        f'<dl class="tiles">{shown}</dl><h3>In words</h3><p id="words" '
-        f'class="words">{escape(methods_text(facts))}</p>'
+        f'<dl class="tiles">{shown}</dl><h3>In words</h3><p id="words" class="words">{words}</p>'
         '<p class="js"><button type="button" data-copy="words">Copy the words</button></p>'
     )
 
 
 def _warnings(facts: Facts) -> str:
     if not facts.warnings:
-        return '<p class="good">None. Columns were predicted better than by their means, and nothing '
-        "looks odd.</p>"
+        return '<p class="good">None: nothing looks odd.</p>'
     items = []
     for one in facts.warnings:
         chips = "".join(
@@ -120,11 +112,9 @@ def _warnings(facts: Facts) -> str:
         listed = f'<ul class="chips">{chips}</ul>' if chips else ""
         if many:
             listed = f"<details><summary>{count(len(one.columns), 'column')}</summary>{listed}</details>"
-        items.append(
-            f'<li class="{one.severity}"><h3><span class="badge '
-            f'{one.severity}">{_SEVERITIES[one.severity]}</span> '
-            f"{escape(one.title)}</h3><p>{escape(one.words)}</p>{listed}</li>"
-        )
+        badge = f'<span class="badge {one.severity}">{_SEVERITIES[one.severity]}</span>'
+        head = f"<h3>{badge} {escape(one.title)}</h3>"
+        items.append(f'<li class="{one.severity}">{head}<p>{escape(one.words)}</p>{listed}</li>')
     return f'<ul class="warnings">{"".join(items)}</ul>'
 
 
@@ -133,18 +123,20 @@ def _missing(facts: Facts) -> str:
     words = "".join(f"<p>{escape(text)}</p>" for text in reasons(p))
     if not p.n_missing:
         return words
-    little = "" if p.little is None else (
-        f"<p>{escape(str(p.little))}. The test looks at means of numbers alone and assumes that they are "
-        "normal; "
-        "categories are left out, and not rejecting proves nothing.</p>"
-    )  # fmt: skip
+    little = ""
+    if p.little is not None:
+        limits = (
+            "The test looks at means of numbers alone and assumes that they are normal; categories are left "
+            "out, and not rejecting proves nothing."
+        )
+        little = f"<p>{escape(str(p.little))}. {limits}</p>"
     notes = "".join(f"<li>{escape(note)}.</li>" for note in p.notes)
     places = {name: place for place, name in enumerate(p.columns["column"].tolist())}
     patterns = []
     for line in p.patterns.head(SHOWN_PATTERNS).itertuples():
         names = ", ".join(link_to(places[name], name, 30) for name in line.missing[:SHOWN_NAMES])
         more = f" and {len(line.missing) - SHOWN_NAMES:,} more" if len(line.missing) > SHOWN_NAMES else ""
-        share = bar(line.share, percent(line.rows, p.n_rows))
+        share = bar(line.rows / p.patterns["rows"].max(), percent(line.rows, p.n_rows))
         patterns.append(
             (Cell(f"{line.rows:,}", line.rows), Cell(share, line.share), Cell(names + more or "nothing"))
         )
@@ -153,19 +145,11 @@ def _missing(facts: Facts) -> str:
     caption = "Most frequent patterns of missing cells" + (
         f" ({hidden:,} more are not shown)" if hidden else ""
     )
-    return (
-        f'<h3>Why it may be missing</h3><div class="prose">{words}{little}</div>'
-        f"<h3>Where it is missing</h3>"
-        '<figure class="js"><div id="matrix" class="chart"></div><figcaption>Rows from top to bottom in '
-        "the order of "
-        "the table, a block of them each line; the darker, the more is missing.</figcaption></figure>"
-        f"{sortable(caption, heads, patterns)}"
-        '<figure class="js" id="together-figure"><div id="together" class="chart"></div><figcaption>What '
-        "is missing "
-        "together: correlation of holes, orange where two columns tend to be missing in the same rows, "
-        "blue where "
-        "one is there when the other is not.</figcaption></figure>"
-        f"{_telling(facts)}{f'<ul class=notes>{notes}</ul>' if notes else ''}"
+    return Template(_part("missing.html")).substitute(
+        reasons=words + little,
+        patterns=sortable(caption, heads, patterns),
+        telling=_telling(facts),
+        notes=f'<ul class="notes">{notes}</ul>' if notes else "",
     )
 
 
@@ -173,10 +157,10 @@ def _telling(facts: Facts) -> str:
     rows = []
     places = {one.column.name: place for place, one in enumerate(facts.columns)}
     for place, one in enumerate(facts.columns):
-        if one.told is None:
+        if one.told is None or math.isnan(one.told.auc):
             continue
         names = ", ".join(link_to(places[name], name, 30) for name in one.told.told_by)
-        auc = bar(2 * (one.told.auc - 0.5), f"{one.told.auc:.2f}") if one.told.auc == one.told.auc else ""
+        auc = bar(2 * (one.told.auc - 0.5), f"{one.told.auc:.2f}")
         verdict = names or ("yes" if one.told.depends else "no sign of it")
         rows.append((Cell(link_to(place, one.column.name)), Cell(auc, one.told.auc), Cell(verdict)))
     if not rows:
@@ -186,10 +170,14 @@ def _telling(facts: Facts) -> str:
 
 
 _HEADS = [
-    ("Column", "names"), ("Kind", "wide"), ("Missing", ""), ("Held-out error", ""), ("Spread of "
-    "draws", "wide number"),
-    ("Drift", "wide number"), ("Warnings", "number"),
-]  # fmt: skip
+    ("Column", "names"),
+    ("Kind", "wide"),
+    ("Missing", ""),
+    ("Held-out error", ""),
+    ("Spread of draws", "wide number"),
+    ("Drift", "wide number"),
+    ("Warnings", "number"),
+]
 
 
 def _columns(facts: Facts) -> str:
@@ -205,96 +193,40 @@ def _columns(facts: Facts) -> str:
                 Cell(link_to(place, one.column.name, 40)),
                 Cell(f"{one.column.kind}{status}"),
                 Cell(bar(one.share, percent(one.n_missing, one.n_rows)), one.share),
-                Cell(_held(one), _ratio(one)),
-                Cell(*_spread(one)),
-                Cell(*_drift(one)),
+                Cell(held_cell(one), ratio_of(one)),
+                Cell(*spread_cell(one)),
+                Cell(*drift_cell(one)),
                 Cell(badge, len(one.warnings)),
             )
         )
     kinds = sorted({str(one.column.kind) for one in facts.columns})
     options = "".join(f"<option>{escape(kind)}</option>" for kind in kinds)
     chosen = "".join(
-        f'<option value="{k}">{name_of(one.column.name)}</option>' for k, one in enumerate(facts.columns)
+        f'<option value="{k}">{escape(short(one.column.name, 60) or "(no name)")}</option>'
+        for k, one in enumerate(facts.columns)
     )
-    filters = (
-        '<form class="filters js" role="search" aria-label="Filter columns"><label>Name <input id="find" '
-        'type="search" '
-        'placeholder="part of a name" autocomplete="off"></label><label>Kind <select id="kind"><option '
-        'value="">all'
-        f'</option>{options}</select></label><label>Show <select id="which"><option value="">all '
-        "columns</option>"
-        '<option value="holes">with missing cells</option><option value="warned">with '
-        "warnings</option></select>"
-        '</label><output id="found" aria-live="polite"></output></form>'
-    )
-    panel = (
-        '<div id="column" class="panel js" role="region" aria-label="One column" tabindex="-1"><div '
-        'class="chooser">'
-        '<button type="button" id="before" aria-label="Previous column">←</button>'
-        f'<label><span class="hidden">Column</span><select id="choose">{chosen}</select></label>'
-        '<button type="button" id="after" aria-label="Next column">→</button>'
-        '<button type="button" id="every" aria-pressed="false">Show every column</button></div>'
-        '<div id="shown"></div></div><noscript><p>Charts of each column need JavaScript; all numbers are '
-        "in the "
-        "tables.</p></noscript>"
-    )
-    hint = (
-        '<p class="hint js">Titles sort. A name opens the column; <kbd>/</kbd> finds one, <kbd>←</kbd> and '
-        "<kbd>→</kbd> go to its neighbours.</p>"
-    )
-    return f"{filters}{hint}{sortable('Columns', _HEADS, rows, 'all', data_tall='1')}{panel}"
-
-
-def _ratio(one: ColumnFacts) -> float | None:
-    return (
-        None
-        if one.held is None or not one.held.n or not math.isfinite(one.held.ratio)
-        else float(one.held.ratio)
-    )
-
-
-def _held(one: ColumnFacts) -> str:
-    ratio = _ratio(one)
-    if ratio is None:
-        return ""
-    words = f"{one.held.error:.2f} <small>of {one.held.baseline:.2f}</small>"
-    return bar(ratio, words, "bad" if ratio >= 0.98 else "good")
-
-
-def _spread(one: ColumnFacts) -> tuple[str, float | None]:
-    sure = None if one.described is None else one.described["sure"]
-    if sure is None:
-        return "", None
-    if "spread" in sure:
-        return f"{sure['spread']:.2f} <small>sd</small>", sure["spread"]
-    return f"{sure['agreement']:.0%} <small>agree</small>", 1 - sure["agreement"]
-
-
-def _drift(one: ColumnFacts) -> tuple[str, float | None]:
-    if one.drift is None:
-        return "", None
-    if one.drift.difference == one.drift.difference:
-        return f"{one.drift.difference:+.2f} <small>sd</small>".replace("-", "−"), abs(one.drift.difference)
-    return f"{one.drift.distance:.0%} <small>moved</small>", float(one.drift.distance)
+    table = sortable("Columns", _HEADS, rows, "all", data_tall="1")
+    return Template(_part("columns.html")).substitute(kinds=options, choices=chosen, table=table)
 
 
 def _sure(facts: Facts) -> str:
     words = [
         "Filled values are estimates. Two things tell how good they are: how well cells were filled in "
-        "that had been "
-        "hidden although they were known, and how much random draws of the same cell differ."
+        "that had been hidden although they were known, and how much random draws of the same cell differ."
     ]
-    scored = [(place, one) for place, one in enumerate(facts.columns) if _ratio(one) is not None]
+    scored = [(place, one) for place, one in enumerate(facts.columns) if ratio_of(one) is not None]
     if facts.origin.held_out is None:
         words.append("No scores of held-out cells are known for these tables.")
     elif scored:
-        better = sum(1 for _, one in scored if (_ratio(one) or 0.0) < 0.98)
+        better = sum(1 for _, one in scored if (ratio_of(one) or 0.0) < 0.98)
         words.append(
-            f"{better:,} of {count(len(scored), 'column')} were filled in better than by their mean or "
-            "most frequent "
-            "level. Cells were hidden completely at random; where holes are not, errors may be larger."
+            f"{better:,} of {count(len(scored), 'column')} were filled in better than by their mean or most "
+            "frequent level. Cells were hidden completely at random; where holes are not, errors may be "
+            "larger."
         )
-    scored.sort(key=lambda pair: _ratio(pair[1]) or 0.0)
+    if facts.n_rows_seen < facts.profile.n_rows:
+        words.append(f"Filled values are shown of {facts.n_rows_seen:,} rows, chosen by chance.")
+    scored.sort(key=lambda pair: ratio_of(pair[1]) or 0.0)
     longest = max((max(one.held.error, one.held.baseline) for _, one in scored), default=1.0) or 1.0
     rows = [
         (
@@ -349,9 +281,6 @@ def _reproduce(facts: Facts) -> str:
     parts.append(f'<h3>Software</h3><dl class="facts">{software}<dt>seed</dt><dd>{origin.seed}</dd></dl>')
     if settings:
         parts.append(f'<details><summary>Every setting</summary><dl class="facts">{settings}</dl></details>')
-    looked = facts.n_rows_seen < facts.profile.n_rows
-    if looked:
-        parts.append(f"<p>Filled values were looked at in {facts.n_rows_seen:,} rows, chosen by chance.</p>")
     return "".join(parts)
 
 
@@ -365,49 +294,3 @@ def _glossary() -> str:
     return (
         '<dl class="glossary">' + "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in entries) + "</dl>"
     )
-
-
-def _data(facts: Facts) -> dict[str, Any]:
-    """Give what the charts are drawn from."""
-    columns = []
-    for one in facts.columns:
-        described = one.described or {"stats": [], "sure": None, "chart": None}
-        held = (
-            None
-            if _ratio(one) is None
-            else [float(one.held.error), float(one.held.baseline), int(one.held.n)]
-        )
-        told = None if one.told is None else [_number(one.told.auc), [short(n, 60) for n in one.told.told_by]]
-        columns.append(
-            {
-                "name": short(one.column.name, NAME) or "(no name)",
-                "kind": str(one.column.kind),
-                "status": str(one.column.status),
-                "rows": one.n_rows,
-                "missing": one.n_missing,
-                "left": one.n_left,
-                "held": held,
-                "told": told,
-                "drift": None
-                if one.drift is None
-                else _drift(one)[0].replace("<small>", "").replace("</small>", ""),
-                "warnings": [list(line) for line in one.warnings],
-                **{name: described[name] for name in ("stats", "sure", "chart")},
-            }
-        )
-    trace = [
-        [int(line.round), _number(line.held_out_error), _number(line.baseline_error), _number(line.change)]
-        for line in facts.origin.trace
-    ]
-    return {
-        "columns": columns,
-        "matrix": facts.matrix,
-        "together": facts.together,
-        "trace": trace,
-        "draws": facts.n_draws,
-        "best": facts.convergence.best_round,
-    }
-
-
-def _number(value: float) -> float | None:
-    return round(float(value), 4) if math.isfinite(value) else None

@@ -12,7 +12,7 @@ from ..tables.schema import Status
 from .diagnostics import Convergence
 from .origin import Origin
 from .views import View
-from .wording import short
+from .wording import share_text, short
 
 USELESS = 0.98  # share of the mean's error from which a column counts as not predicted
 FEWEST = 10  # held-out cells without which nothing is said of a column
@@ -71,7 +71,7 @@ def find_warnings(
     """
     places = {name: place for place, name in enumerate(view.table.names)}
     found = [
-        *_about_the_model(origin, converged, places),
+        *_about_the_model(view, origin, converged, places),
         *_about_columns(view, left),
         *_about_filled(charts, drifts, unfilled, places),
         *_about_levels(view),
@@ -83,25 +83,25 @@ def find_warnings(
     return sorted(found, key=lambda one: order.index(one.severity))
 
 
-def _about_the_model(origin: Origin, converged: Convergence, places: dict[Hashable, int]) -> list[Warning]:
+def _about_the_model(
+    view: View, origin: Origin, converged: Convergence, places: dict[Hashable, int]
+) -> list[Warning]:
     found = []
     scores = origin.held_out
     if scores is not None and len(scores):
         known = scores[scores["n"] >= FEWEST]
         bad = known[~(known["ratio"] < USELESS)]
-        if len(bad):
-            columns = {
-                places[name]: f"error {error:.2f}, column's own {baseline:.2f}"
-                for name, error, baseline in zip(bad.index, bad["error"], bad["baseline"], strict=True)
-                if name in places
-            }
+        columns = {
+            places[name]: f"error {error:.2f}, column's own {baseline:.2f}"
+            for name, error, baseline in zip(bad.index, bad["error"], bad["baseline"], strict=True)
+            if name in places and view.missing[:, places[name]].any()
+        }
+        if columns:
             words = (
-                "Cells that were hidden from the fit were filled in no better than by the column's mean "
-                "or most "
-                "frequent level. The other columns may tell nothing about these, or there was too little "
-                "data or "
-                "time to learn it. Draws still have the right spread; single filled values carry no "
-                "information."
+                "Cells that were hidden from the fit were filled in no better than by the column's mean or "
+                "most frequent level. The other columns may tell nothing about these, or there was too "
+                "little data or time to learn it. Draws still have the right spread; single filled values "
+                "carry no information."
             )
             found.append(Warning(SERIOUS, "Columns that could not be predicted", words, columns))
     if converged.converged is False:
@@ -131,7 +131,7 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Warning]:
         elif n - counts[place] < SCARCE:
             scarce[place] = f"{n - counts[place]:,} observed cells"
         elif counts[place] / n > MOSTLY:
-            mostly[place] = f"{counts[place] / n:.0%} missing"
+            mostly[place] = f"{share_text(counts[place] / n)} missing"
     sorts = [
         (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
          "stands there now is a placeholder. Leave them out of analyses.", empty),
@@ -157,9 +157,9 @@ def _about_filled(
     moved, lost, piled = {}, {}, {}
     for line in drifts[drifts["marked"].astype(bool)].itertuples():
         if line.difference == line.difference:  # not NaN: numbers
-            words = f"mean {line.difference:+.2f} standard deviations, spread × {line.spread:.2f}"
+            words = f"mean {_signed(line.difference)} standard deviations, spread × {line.spread:.2f}"
         else:
-            words = f"{line.distance:.0%} of the filled cells would need another level"
+            words = f"{share_text(line.distance)} of the filled cells would need another level"
         moved[places[line.column]] = words
     for name, lines in unfilled[unfilled["probability"] < UNLIKELY].groupby(
         "column", sort=False, dropna=False
@@ -169,7 +169,7 @@ def _about_filled(
         lost[places[name]] = shown + more
     for place, found in charts.items():
         if found["piled"] > PILED:
-            piled[place] = f"{found['piled']:.0%} of the filled values more than among observed ones"
+            piled[place] = f"{share_text(found['piled'])} of the filled values more than among observed ones"
     sorts = [
         (LOOK, "Filled values that differ from observed ones", "This is expected where rows with holes "
         "differ "
@@ -187,6 +187,10 @@ def _about_filled(
     return [Warning(*one) for one in sorts if one[3]]
 
 
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
 def _about_levels(view: View) -> list[Warning]:
     rare: dict[int, str] = {}
     strange: dict[int, str] = {}
@@ -195,7 +199,8 @@ def _about_levels(view: View) -> list[Warning]:
             continue
         codes, levels = view.table.cells[place].labels()
         seen = {int(code) for code in set(codes.tolist()) if code >= 0}
-        unknown = [levels[code] for code in sorted(seen) if levels[code] not in set(column.levels)]
+        known = set(column.levels)
+        unknown = [levels[code] for code in sorted(seen) if levels[code] not in known]
         if unknown and column.other_levels:
             rare[place] = f"{len(unknown):,} levels"
         elif unknown:

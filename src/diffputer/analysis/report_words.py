@@ -19,32 +19,23 @@ GLOSSARY = {
     "Draw": "One completed table whose filled values are drawn at random from what the model holds possible. "
     "Differences between draws show how unsure filled values are.",
     "Held-out error": "Some observed cells were hidden from the fit and filled in like missing ones. The "
-    "mean "
-    "absolute error of that, in standard deviations of the column; for categories, the share of wrong "
-    "levels. "
-    "It tells about cells that are missing completely at random.",
+    "mean absolute error of that, in standard deviations of the column; for categories, the share of wrong "
+    "levels. It tells about cells that are missing completely at random.",
     "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
-    "deviations of "
-    "the column: near 0, the other columns settle the value; near 1, they tell nothing. For categories: "
-    "how many "
-    "draws agree with the most frequent one.",
+    "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
+    "categories: how many draws agree with the most frequent one.",
     "90 % interval": "From the 5 % to the 95 % quantile of the draws of one cell. With few draws that is "
-    "nearly "
-    "the smallest and the largest.",
+    "nearly the smallest and the largest.",
     "Drift": "How filled values differ from observed ones: difference of means in standard deviations; for "
     "categories, the share of cells that would need another level (total variation).",
     "AUC": "How well other columns tell, on rows not seen before, where a column is missing: 0.5 is "
-    "chance, 1 is "
-    "certainty.",
+    "chance, 1 is certainty.",
     "MCAR": "Missing completely at random: holes have nothing to do with any value. Complete rows are "
-    "then like "
-    "all rows.",
+    "then like all rows.",
     "MAR": "Missing at random: holes depend on values that were observed. Imputation that uses those "
-    "columns is "
-    "valid; leaving incomplete rows out may not be.",
+    "columns is valid; leaving incomplete rows out may not be.",
     "MNAR": "Missing not at random: holes depend on the very values that are missing. No test on the data "
-    "can "
-    "tell this from MAR; knowledge of how the data came about can.",
+    "can tell this from MAR; knowledge of how the data came about can.",
 }
 
 
@@ -129,10 +120,8 @@ def reasons(profile: MissingnessProfile) -> list[str]:
             parts.append("Little's test speaks against it")
         words.append(
             f"Missing completely at random (MCAR) is implausible: {' and '.join(parts)}. Rows with holes "
-            "differ "
-            "from complete ones, so leaving them out would distort results. Imputation can make up for "
-            "this as "
-            "far as the columns that tell are in the table."
+            "differ from complete ones, so leaving them out would distort results. Imputation can make up "
+            "for this as far as the columns that tell are in the table."
         )
     else:
         words.append(
@@ -141,9 +130,8 @@ def reasons(profile: MissingnessProfile) -> list[str]:
         )
     words.append(
         "Whether cells are missing because of their own values (MNAR), such as high incomes that are not "
-        "told, "
-        "cannot be seen in any table. Ask how the data were collected, and see how results change if filled "
-        "values are shifted."
+        "told, cannot be seen in any table. Ask how the data were collected, and see how results change if "
+        "filled values are shifted."
     )
     if groups := _missing_together(profile):
         shown = "; ".join(_list(group) for group in groups[:4])

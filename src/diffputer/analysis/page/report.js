@@ -82,9 +82,9 @@ function axis(svg, chart, x, y, width) {
 }
 
 function histogram(column, width) {
-  const chart = column.chart, height = 230, left = 40, top = 10, low = height - 40, span = width - left - 8;
+  const chart = column.chart, low = 190, height = low + (chart.unit ? 40 : 24), left = 40, top = 10, span = width - left - 8;
   const svg = canvas(width, height, `Distribution of observed and filled values of ${column.name}`);
-  const most = Math.max(...chart.observed, ...chart.filled, 1e-9), bins = chart.observed.length;
+  const most = Math.max(...chart.observed, ...chart.filled, ...chart.draws.flat(), 1e-9), bins = chart.observed.length;
   const x = k => left + span * k / bins, y = share => low - (low - top) * share / most;
   for (const part of [0.5, 1]) {
     const at = y(part * most);
@@ -105,7 +105,7 @@ function histogram(column, width) {
 
 function singleCells(column, width) {
   const chart = column.chart, left = 40, span = width - left - 8, step = 6, low = 12 + step * chart.cells.length;
-  const svg = canvas(width, low + 40, `${chart.cells.length} filled cells of ${column.name}, each with the range of its draws`);
+  const svg = canvas(width, low + (chart.unit ? 40 : 24), `${chart.cells.length} filled cells of ${column.name}, each with the range of its draws`);
   chart.cells.forEach(([row, from, middle, to, ...words], k) => {
     const y = 6 + step * k, x = place => left + span * place;
     const group = draw("g", {}, tip(`row ${row}: ${words[1]} (${words[0]} to ${words[2]})`));
@@ -144,7 +144,7 @@ function agreement(column, width) {
   cells.forEach((share, k) => {
     const tall = 68 * share / most;
     svg.append(draw("rect", { class: "f", x: k * step + 4, width: Math.max(step - 8, 2), y: low - tall, height: Math.max(tall, 0.5) }, tip(`${k + 1} of ${cells.length} draws agree: ${percent(share)} of cells`)));
-    if (cells.length <= 10) svg.append(draw("text", { x: (k + 0.5) * step, y: low - tall - 5, "text-anchor": "middle" }, percent(share)));
+    if (step > 38) svg.append(draw("text", { x: (k + 0.5) * step, y: low - tall - 5, "text-anchor": "middle" }, percent(share)));
     if (cells.length <= 10 || k % 5 === 4 || k === 0) svg.append(draw("text", { x: (k + 0.5) * step, y: low + 16, "text-anchor": "middle" }, String(k + 1)));
   });
   return svg;
@@ -180,7 +180,7 @@ function describe(place, room) {
     return item;
   })));
   const left = make("div"), both = make("div", { class: "pair" }, left, facts(column));
-  const width = Math.max(250, Math.floor(room < 620 ? room : (room - 24) * 2 / 3)), filled = column.missing > column.left;
+  const width = Math.max(250, Math.floor(room < 620 ? room : (room - 24) * 5 / 8)), filled = column.missing > column.left;
   if (!chart) left.append(make("p", {}, "There is nothing to draw: the column is free text, or was not modelled, or has no values."));
   else if (chart.type === "levels") {
     left.append(legend(["", "observed"], ...(filled ? [["f", "filled"]] : []), ...(chart.high.length ? [["w", "range of draws"]] : [])), levelBars(column, width));
@@ -255,8 +255,9 @@ function together() {
       const value = values[i][j], x = label + j * step;
       svg.append(draw("rect", { class: "cellbg", x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 }));
       if (value === null || i === j) return;
-      svg.append(draw("rect", { class: value > 0 ? "pos" : "neg", "fill-opacity": Math.min(1, Math.abs(value)).toFixed(2), x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 },
+      svg.append(draw("rect", { class: value > 0 ? "pos" : "neg", "fill-opacity": Math.sqrt(Math.min(1, Math.abs(value))).toFixed(2), x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 },
         tip(`${data.columns[a].name} and ${data.columns[b].name}: ${value.toFixed(2)}`)));
+      if (step > 26 && Math.abs(value) >= 0.1) svg.append(draw("text", { class: "ink mark", x: x + step / 2, y: y + step / 2 + 4, "text-anchor": "middle" }, value.toFixed(1).replace("0.", ".").replace("-", "−")));
     });
   });
   room.replaceChildren(svg);
