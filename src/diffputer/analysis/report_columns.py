@@ -85,10 +85,10 @@ def _numbers(
     _, deviation = centre_and_deviation(observed)
     sure = None
     if len(filled) > 1 and filled.size:
-        spread = (filled - filled[0]).std(axis=0, ddof=1)
-        low, high = np.quantile(filled - filled[0], [0.05, 0.95], axis=0)
+        units = filled / deviation - filled[0] / deviation
+        low, high = np.quantile(units, [0.05, 0.95], axis=0) * deviation
         sure = {
-            "spread": _rounded(float(spread.mean()) / deviation),
+            "spread": _rounded(float(units.std(axis=0, ddof=1).mean())),
             "width": _length(column, float(np.median(high - low))),
         }
     stats = [
@@ -107,13 +107,18 @@ def _numbers(
 
 _SUMMARIES = {
     "mean": np.mean,
-    "standard deviation": np.std,
+    "standard deviation": lambda values: _deviation(values),
     "smallest": np.min,
     "lower quarter": lambda values: np.quantile(values, 0.25),
     "median": np.median,
     "upper quarter": lambda values: np.quantile(values, 0.75),
     "largest": np.max,
 }
+
+
+def _deviation(values: Floats) -> float:
+    largest = float(np.abs(values).max()) or 1.0  # so that squares do not overflow
+    return float((values / largest).std()) * largest
 
 
 def _write(column: Column, name: str, values: Floats, summary: Any) -> str:
@@ -262,7 +267,8 @@ def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -
             "cells": [_rounded(float(np.mean(agreeing == k))) for k in range(1, len(filled) + 1)],
         }
     pooled = each.mean(axis=0) if len(each) else np.zeros(n)
-    order = _order(column, levels, share)
+    order = [k for k in _order(column, levels, share) if share[k] > 0 or pooled[k] > 0]  # not just declared
+    n = len(order)
     shown = order[:LEVELS] if n > LEVELS + 1 else order
     names = [short(levels[k], VALUE) or "(empty)" for k in shown]
     parts = [[k] for k in shown]

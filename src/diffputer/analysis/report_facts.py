@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..tables.cells import Booleans
 from ..tables.frames import Table, read_table
 from ..tables.pieces import take_rows, with_distinct_names
 from ..tables.schema import Column, Schema
@@ -95,14 +96,15 @@ def gather(
     sub = View(read_table(with_distinct_names(part)), view.schema)
     natives, left = [], [0] * view.table.n_columns
     for number, one in enumerate(_some(completed)):
-        shape = read_table(one).missing.shape if number == 0 else None
-        if shape is not None and shape != (len(seen) if chosen is None else n_rows, view.table.n_columns):
-            raise InputError(
-                f"Completed tables have the rows and columns of the incomplete one, however: one is {shape} "
-                f"and not {(n_rows, view.table.n_columns)}."
-            )
         if number == 0:
-            left = _left(view, sub, one, exact=rows is None)
+            still = read_table(with_distinct_names(one)).missing
+            wanted = (len(seen) if chosen is None else n_rows, view.table.n_columns)
+            if still.shape != wanted:
+                raise InputError(
+                    "Completed tables have the rows and columns of the incomplete one, however: one is "
+                    f"{still.shape} and not {wanted}."
+                )
+            left = _left(view, sub, still, exact=rows is None)
         natives.append(one if chosen is None else take_rows(one, chosen))
     if not natives:
         raise InputError("At least one completed table is needed, however: there is none.")
@@ -134,13 +136,13 @@ def _some(completed: Any) -> Iterator[Any]:
     return islice(completed, MOST_DRAWS)
 
 
-def _left(view: View, sub: View, one: Any, *, exact: bool) -> list[int]:
+def _left(view: View, sub: View, still: Booleans, *, exact: bool) -> list[int]:
     """Count cells that are still missing; of a part of the rows their share tells of all."""
-    still = read_table(with_distinct_names(one)).missing.sum(axis=0)
+    counts = still.sum(axis=0)
     if exact:
-        return [int(count) for count in still]
+        return [int(count) for count in counts]
     among = np.maximum(sub.missing.sum(axis=0), 1)
-    return [int(count) for count in np.round(view.missing.sum(axis=0) * still / among)]
+    return [int(count) for count in np.round(view.missing.sum(axis=0) * counts / among)]
 
 
 def _charts(sub: View, forms: list[Table], seen: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
