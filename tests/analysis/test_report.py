@@ -187,6 +187,13 @@ def test_what_was_filled_is_told_of_every_kind() -> None:
         assert all(low <= middle <= high for _, low, middle, high, *_ in chart["cells"])
     assert {row[0]: row[1] for row in columns["day"]["stats"]}["smallest"].startswith("2024-01")
     assert columns["grade"]["chart"]["levels"] == ["low", "high"]
+    hours = pd.DataFrame(
+        {"at": pd.date_range("2024-05-01 08:00", periods=30, freq="30min"), "year": range(1995, 2025)}
+    )
+    at, year = data_of(make_report(hours, hours))["columns"]
+    assert ["smallest", "2024-05-01 08:00", ""] in at["stats"]
+    assert at["chart"]["unit"] == "2024-May-01"
+    assert ["largest", "2024", ""] in year["stats"]
     assert sum(columns["town"]["chart"]["observed"]) == pytest.approx(1, abs=0.01)
     assert 0 < columns["flag"]["sure"]["agreement"] <= 1
 

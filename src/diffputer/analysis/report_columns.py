@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.dates import num2date
 from numpy.typing import NDArray
 
-from ..tables.cells import Cells
+from ..tables.cells import DAY, Cells
+from ..tables.clock import from_number
 from ..tables.schema import Column, Kind
 from .style import fit_to_axis
 from .summary import write_number
@@ -29,6 +30,7 @@ SHOWN_DRAWS = 5  # have a line of their own
 NAME = 120  # characters of a name, VALUE of a level
 VALUE = 40
 _MOMENTS = (Kind.DATETIME, Kind.TIME)
+_FEW_DAYS = 3 * DAY  # within which dates are told with their time
 
 
 def chart_of(
@@ -126,14 +128,27 @@ def _write(column: Column, name: str, values: Floats, summary: Any) -> str:
         return ""
     first = float(values[0]) if column.kind in _MOMENTS else 0.0  # microseconds since 1970 are large
     value = float(summary(values - first))
-    return _length(column, value) if name == "standard deviation" else write_number(column, value + first)
+    if name == "standard deviation":
+        return _length(column, value)
+    if column.kind == Kind.DATETIME and np.ptp(values) < _FEW_DAYS:
+        return f"{from_number(column.kind, value + first, column.timezone):%Y-%m-%d %H:%M}"
+    return _without_comma(write_number(column, value + first))
+
+
+def _without_comma(text: str) -> str:
+    """Write numbers of four digits, such as years, as one word.
+
+    >>> _without_comma("1,984"), _without_comma("12,000")
+    ('1984', '12,000')
+    """
+    return text.replace(",", "") if len(text.lstrip("-−")) == 5 else text
 
 
 def _length(column: Column, value: float) -> str:
     """Write a difference of two values."""
     if column.kind in _MOMENTS:
         return write_number(Column(column.name, Kind.DURATION), value)
-    return write_number(column, value)
+    return _without_comma(write_number(column, value))
 
 
 def _ends(values: Floats) -> tuple[float, float]:
@@ -231,7 +246,7 @@ class _Axis:
         places = self._places(low, high)
         words = self.formatter.format_ticks(places) if self._is_date else [self.formatter(p) for p in places]
         return [
-            [round(float((p - low) / (high - low)), 4), str(word)]
+            [round(float((p - low) / (high - low)), 4), _without_comma(str(word))]
             for p, word in zip(places, words, strict=True)
         ]
 
@@ -245,7 +260,7 @@ class _Axis:
     def write(self, value: float, low: float, high: float) -> str:
         """Write any place."""
         if not self._is_date:
-            return str(self.formatter(float(f"{value:.4g}")))
+            return _without_comma(str(self.formatter(float(f"{value:.4g}"))))
         moment = num2date(value)  # type: ignore[no-untyped-call]
         return f"{moment:%Y-%m-%d}" if high - low > 3 else f"{moment:%Y-%m-%d %H:%M}"
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
 from ..errors import InputError
 from ..tables.cells import Booleans
@@ -26,6 +27,7 @@ from .views import View, look, some_rows
 
 MOST_ROWS, MOST_DRAWS = 20_000, 20  # filled values of more are not looked at
 MATRIX = (100, 60)  # blocks of rows, and columns, of the picture of what is missing
+BLOCKS, CERTAIN, MOVED = 10, 1e-6, 0.3  # parts of a table; p-value and difference of rates between them
 MAP = 24  # columns of the map of what is missing together
 
 
@@ -69,6 +71,8 @@ class Facts:
     origin: Origin
     matrix: dict[str, Any]
     together: dict[str, Any]
+    along: list[int]
+    """Columns whose holes lie in some parts of the table rather than in others."""
 
     @property
     def n_left(self) -> int:
@@ -127,6 +131,7 @@ def gather(
         origin,
         _matrix(view),
         _together(missing),
+        _along(view),
     )
 
 
@@ -199,6 +204,21 @@ def _matrix(view: View) -> dict[str, Any]:
         "starts": [*starts.tolist(), n],
         "blocks": ["".join(map(str, line)) for line in digits.tolist()],
     }
+
+
+def _along(view: View) -> list[int]:
+    """Find columns that are missing in some parts of the table: ten blocks of rows, a chi-squared test."""
+    n = view.table.n_rows
+    if n < 10 * BLOCKS:
+        return []
+    starts = np.linspace(0, n, BLOCKS + 1).astype(np.int64)
+    sizes = np.diff(starts)[:, None]
+    shares = np.add.reduceat(view.missing.astype(np.int32), starts[:-1], axis=0) / sizes
+    overall = view.missing.mean(axis=0)
+    variance = np.maximum(overall * (1 - overall), 1e-12)
+    statistic = (sizes * (shares - overall) ** 2).sum(axis=0) / variance
+    moves = (chi2.sf(statistic, BLOCKS - 1) < CERTAIN) & (np.ptp(shares, axis=0) > MOVED)
+    return [int(place) for place in np.flatnonzero(moves)]
 
 
 def _together(missing: MissingnessProfile) -> dict[str, Any]:

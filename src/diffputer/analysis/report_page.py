@@ -19,7 +19,7 @@ from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_c
 from .report_facts import Facts
 from .report_html import Cell, bar, link_to, sortable, to_json
 from .report_warnings import LOOK, NOTE, SERIOUS
-from .report_words import GLOSSARY, count, methods_text, percent, reasons
+from .report_words import GLOSSARY, count, methods_text, overall_errors, percent, reasons
 from .wording import short
 
 SHOWN_PATTERNS, SHOWN_NAMES = 12, 5
@@ -86,11 +86,8 @@ def _summary(facts: Facts) -> str:
         ("Cells filled", f"{p.n_missing - facts.n_left:,}", f"{facts.n_left:,} left missing"),
         ("Warnings", f"{len(facts.warnings):,}", f"{serious:,} serious"),
     ]
-    errors = [line for line in facts.origin.trace if not math.isnan(line.held_out_error)]
-    if errors:
-        best = min(errors, key=lambda line: line.held_out_error)
-        words = f"{best.baseline_error:.2f} by column means, in sd"
-        tiles.insert(3, ("Held-out error", f"{best.held_out_error:.2f}", words))
+    if (scores := overall_errors(facts.origin)) is not None:
+        tiles.insert(3, ("Held-out error", f"{scores[0]:.2f}", f"{scores[1]:.2f} by column means, in sd"))
     shown = "".join(f"<div><dt>{t}</dt><dd>{v}<small>{s}</small></dd></div>" for t, v, s in tiles)
     words = escape(methods_text(facts))
     return (
@@ -120,7 +117,7 @@ def _warnings(facts: Facts) -> str:
 
 def _missing(facts: Facts) -> str:
     p = facts.profile
-    words = "".join(f"<p>{escape(text)}</p>" for text in reasons(p))
+    words = "".join(f"<p>{escape(text)}</p>" for text in reasons(facts))
     if not p.n_missing:
         return words
     little = ""
@@ -145,9 +142,13 @@ def _missing(facts: Facts) -> str:
     caption = "Most frequent patterns of missing cells" + (
         f" ({hidden:,} more are not shown)" if hidden else ""
     )
+    many = int((p.columns["n_missing"] > 0).sum()) > len(facts.matrix["columns"])
+    repeated = p.n_rows < 5 or p.patterns["rows"].iloc[0] > 1
+    unique = "No two rows are missing the same cells."
     return Template(_part("missing.html")).substitute(
         reasons=words + little,
-        patterns=sortable(caption, heads, patterns),
+        shown=f" Of many columns, the {len(facts.matrix['columns'])} with most holes." if many else "",
+        patterns=sortable(caption, heads, patterns) if repeated else f"<p>{unique}</p>",
         telling=_telling(facts),
         notes=f'<ul class="notes">{notes}</ul>' if notes else "",
     )
@@ -267,9 +268,11 @@ def _reproduce(facts: Facts) -> str:
         parts.append(f'<h3>Command</h3><pre id="command" tabindex="0">{escape(origin.command)}</pre>')
     given = {**origin.parameters, "random_state": origin.seed}
     listed = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
+    if len(listed) > 80:
+        listed = "".join(f"\n    {name}={_shown(value)}," for name, value in given.items()) + "\n"
     code = (
         f"from diffputer import DiffPuter\n\nimputer = DiffPuter({listed})\n"
-        "completed = imputer.fit_transform(table)           # table: the one the model was fitted to\n"
+        "completed = imputer.fit_transform(table)  # table: the one the model was fitted to\n"
         f"draws = imputer.sample(table, n_draws={facts.n_draws})"
     )
     parts.append(f'<h3>Python</h3><pre id="code" tabindex="0">{escape(code)}</pre>')

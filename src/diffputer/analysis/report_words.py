@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .origin import Origin
 from .profiles import MissingnessProfile
 from .report_facts import Facts
 from .wording import short
@@ -20,7 +21,8 @@ GLOSSARY = {
     "Differences between draws show how unsure filled values are.",
     "Held-out error": "Some observed cells were hidden from the fit and filled in like missing ones. The "
     "mean absolute error of that, in standard deviations of the column; for categories, the share of wrong "
-    "levels. It tells about cells that are missing completely at random.",
+    "levels. It tells about cells that are missing completely at random, and is slightly too good, as the "
+    "same cells told when to stop the fit.",
     "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
     "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
     "categories: how many draws agree with the most frequent one.",
@@ -66,6 +68,20 @@ def count(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def overall_errors(origin: Origin) -> tuple[float, float] | None:
+    """Give the error of all held-out cells and that of column means; None where nothing was held out."""
+    scores = origin.held_out
+    if scores is not None and scores["n"].sum() > 0:
+        known = scores[scores["n"] > 0]
+        error, baseline = (
+            (known[name] * known["n"]).sum() / known["n"].sum() for name in ("error", "baseline")
+        )
+        return float(error), float(baseline)
+    lines = [line for line in origin.trace if not math.isnan(line.held_out_error)]
+    best = min(lines, key=lambda line: line.held_out_error, default=None)
+    return None if best is None else (best.held_out_error, best.baseline_error)
+
+
 def methods_text(facts: Facts) -> str:
     """Write what was done as a methods section would."""
     p, origin = facts.profile, facts.origin
@@ -87,22 +103,21 @@ def methods_text(facts: Facts) -> str:
     )
     times = f" {facts.n_draws} times" if facts.n_draws > 1 else ""
     words.append(f"Missing cells were filled in{times}{by}{f' ({made})' if made else ''}.")
-    errors = [line for line in origin.trace if not math.isnan(line.held_out_error)]
-    if errors:
-        best = min(errors, key=lambda line: line.held_out_error)
+    if (scores := overall_errors(origin)) is not None:
         cells = "" if origin.held_out is None else f"{int(origin.held_out['n'].sum()):,} "
         words.append(
             f"On {cells}observed cells that were hidden from the fit, the mean absolute error was "
-            f"{best.held_out_error:.2f} standard deviations (a wrong category counts as one), against "
-            f"{best.baseline_error:.2f} for column means and most frequent categories."
+            f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "
+            f"{scores[1]:.2f} for column means and most frequent categories."
         )
     if facts.n_left:
         words.append(f"{count(facts.n_left, 'cell')} in columns that were not modelled stay missing.")
     return " ".join(words)
 
 
-def reasons(profile: MissingnessProfile) -> list[str]:
+def reasons(facts: Facts) -> list[str]:
     """Say, carefully, what the holes say about why there are holes."""
+    profile = facts.profile
     if not profile.n_missing:
         return ["Nothing is missing."]
     asked = profile.predictors
@@ -139,6 +154,12 @@ def reasons(profile: MissingnessProfile) -> list[str]:
         words.append(
             f"Missing nearly always together: {shown}{more}. They may come from one source, form or sensor; "
             "within such a group, columns cannot help to fill each other."
+        )
+    if facts.along:
+        names = _list([facts.columns[place].column.name for place in facts.along])
+        words.append(
+            f"Missing in some parts of the table rather than in others, row by row: {names}. Rows may come "
+            "from several sources, times or versions of a form, some of which lack these."
         )
     return words
 

@@ -81,15 +81,20 @@ function axis(svg, chart, x, y, width) {
   if (chart.unit) svg.append(draw("text", { x: x + width, y: y + 33, "text-anchor": "end" }, chart.unit));
 }
 
+function niceStep(size) {
+  const power = 10 ** Math.floor(Math.log10(size));
+  return power * (size / power >= 5 ? 5 : size / power >= 2 ? 2 : 1);
+}
+
 function histogram(column, width) {
   const chart = column.chart, low = 190, height = low + (chart.unit ? 40 : 24), left = 40, top = 10, span = width - left - 8;
   const svg = canvas(width, height, `Distribution of observed and filled values of ${column.name}`);
   const most = Math.max(...chart.observed, ...chart.filled, ...chart.draws.flat(), 1e-9), bins = chart.observed.length;
   const x = k => left + span * k / bins, y = share => low - (low - top) * share / most;
-  for (const part of [0.5, 1]) {
-    const at = y(part * most);
+  for (let share = niceStep(most / 2.5); share <= most * 1.0001; share += niceStep(most / 2.5)) {
+    const at = y(share);
     svg.append(draw("line", { class: "ax", x1: left, x2: left + span, y1: at, y2: at }),
-      draw("text", { x: left - 5, y: at + 4, "text-anchor": "end" }, percent(part * most)));
+      draw("text", { x: left - 5, y: at + 4, "text-anchor": "end" }, percent(share)));
   }
   const steps = shares => shares.map((s, k) => `${k ? "L" : "M"}${x(k).toFixed(1)},${y(s).toFixed(1)}H${x(k + 1).toFixed(1)}`).join("");
   svg.append(draw("path", { class: "o", d: `M${left},${low}${steps(chart.observed).replace("M", "L")}V${low}Z` }));
@@ -273,7 +278,7 @@ function trace() {
   svg.append(draw("line", { class: "ax", x1: left, x2: left + span, y1: low, y2: low }), draw("path", { class: "fl", d: path(1) }), draw("path", { class: "base", d: path(2) }));
   lines.forEach((line, k) => svg.append(draw("circle", { class: "f", cx: x(k), cy: y(line[1]), r: line[0] === data.best ? 6 : 3.5 }, tip(`round ${line[0]}: ${line[1]}`)),
     draw("text", { x: x(k), y: low + 18, "text-anchor": "middle" }, String(line[0]))));
-  svg.append(draw("text", { x: left - 6, y: y(most) + 4, "text-anchor": "end" }, most.toFixed(2)), draw("text", { x: left + span, y: low + 34, "text-anchor": "end" }, "round of EM; dashed: column means; large: the one in use"));
+  svg.append(draw("text", { x: left - 6, y: y(most) + 4, "text-anchor": "end" }, most.toFixed(2)), draw("text", { x: left + span, y: low + 34, "text-anchor": "end" }, "round of EM; dashed: column means; large: smallest error"));
   room.replaceChildren(svg);
 }
 
