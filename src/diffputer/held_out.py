@@ -49,10 +49,8 @@ class ColumnErrors:
         --------
         >>> from diffputer.tables.schema import Column
         >>> errors = ColumnErrors(np.array([0]), np.array([9]), np.array([0.2]), np.array([0.8]))
-        >>> errors.to_frame(Schema((Column("x", "continuous"),)))
-                      kind  n  error  baseline  ratio
-        column
-        x       continuous  9    0.2       0.8   0.25
+        >>> errors.to_frame(Schema((Column("x", "continuous"),))).to_dict("records")
+        [{'kind': 'continuous', 'n': 9, 'error': 0.2, 'baseline': 0.8, 'ratio': 0.25}]
         """
         chosen = [schema.columns[position] for position in self.columns]
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -107,6 +107,24 @@ def test_every_part_is_there() -> None:
     assert len(data_of(page)["trace"]) == 2
 
 
+def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
+    frame = table().assign(full=0.5)
+    frame["full"] += np.arange(len(frame))
+    held = pd.DataFrame(
+        {
+            "kind": "continuous",
+            "n": [40, 5, 40, 40],
+            "error": [0.9, 0.9, 0.0, 0.9],
+            "baseline": [0.8, 0.8, 0.0, 0.8],
+        },
+        index=["x", "y", "c", "full"],
+    )
+    held["ratio"] = held["error"] / held["baseline"]  # of c both are never wrong, and y has few cells
+    page = make_report(frame, draws_of(frame), origin=Origin(held_out=held))
+    found = [len(column["warnings"]) for column in data_of(page)["columns"]]
+    assert found == [1, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -90,7 +90,7 @@ def _about_the_model(
     scores = origin.held_out
     if scores is not None and len(scores):
         known = scores[scores["n"] >= FEWEST]
-        bad = known[~(known["ratio"] < USELESS)]
+        bad = known[known["ratio"] >= USELESS]  # not where both are never wrong, 0 / 0
         columns = {
             places[name]: f"error {error:.2f}, column's own {baseline:.2f}"
             for name, error, baseline in zip(bad.index, bad["error"], bad["baseline"], strict=True)
