@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
@@ -63,12 +64,23 @@ class Browser:
             return json.load(answer)["value"]
 
     def open(self, path: Path) -> None:
-        """Open a file."""
-        self._ask("POST", "/url", {"url": path.as_uri()})
+        """Open a file afresh, even if it is open already."""
+        for address in ("about:blank", path.as_uri()):
+            self._ask("POST", "/url", {"url": address})
 
     def run(self, code: str, *values: Any) -> Any:
         """Run JavaScript in the page and give what it returns."""
         return self._ask("POST", "/execute/sync", {"script": code, "args": list(values)})
+
+    def until(self, code: str, wanted: Any) -> Any:
+        """Run JavaScript again and again until it returns what is wanted; give what it returned last."""
+        found = None
+        for _ in range(100):
+            found = self.run(code)
+            if found == wanted:
+                break
+            time.sleep(0.05)
+        return found
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, wherever the focus is."""

@@ -50,7 +50,6 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, report: Path) -> Iterator[Browser]:
-    browser.open(Path("/"))
     browser.complaints()
     browser.open(report)
     yield browser
@@ -86,24 +85,29 @@ def test_nothing_of_the_table_runs_and_every_chart_is_drawn(page: Browser) -> No
 def test_titles_sort(page: Browser) -> None:
     page.run("document.querySelector('#all th:nth-child(1) button').focus()")
     page.press("Enter")
+    sort = "return document.querySelector('#all th').getAttribute('aria-sort')"
+    assert page.until(sort, "ascending") == "ascending"
     plain = [name for name in page.run(NAMES) if name.isalpha()]
     assert plain == ["alpha", "beta", "complete", "day", "empty", "remark"]
-    assert page.run("return document.querySelector('#all th').getAttribute('aria-sort')") == "ascending"
     page.run("document.querySelector('#all th:nth-child(3) button').click()")
     shares = page.run(
         "return [...document.querySelectorAll('#all tbody tr')].map(r => +r.cells[2].dataset.order)"
     )
     assert shares == sorted(shares, reverse=True)
     page.press("Enter")  # the focus is still on the first title
+    assert page.until(sort, "ascending") == "ascending"
     assert page.run("return document.querySelectorAll('#all [aria-sort]').length") == 1
 
 
 def test_filters_and_their_keys(page: Browser) -> None:
-    page.press("/", "a", "l", "p")
-    assert page.run(NAMES) == ["alpha"]
+    page.press("/")
+    assert page.until("return document.activeElement.id", "find") == "find"
+    page.press("a", "l", "p")
+    assert page.until(NAMES, ["alpha"]) == ["alpha"]
     assert page.run("return document.getElementById('found').textContent") == "1 of 8 columns"
     page.press("Escape")
-    assert len(page.run(NAMES)) == 8
+    found = "return document.getElementById('found').textContent"
+    assert page.until(found, "8 of 8 columns") == "8 of 8 columns"
     change = """
         const chooser = document.getElementById(arguments[0]);
         chooser.value = arguments[1];
@@ -123,19 +127,18 @@ def test_a_column_opens_by_keyboard_and_arrows_go_on(page: Browser) -> None:
     title = "return document.querySelector('#shown h3').textContent"
     page.run("document.querySelector('#all a[href=\"#c1\"]').focus()")
     page.press("Enter")
-    assert page.run(title) == "alpha"
-    assert page.run("return document.activeElement.id") == "column"
+    assert page.until(title, "alpha") == "alpha"
+    assert page.until("return document.activeElement.id", "column") == "column"
     page.press("Right")
-    assert page.run(title) == EVIL
+    assert page.until(title, EVIL) == EVIL
     page.press("Left", "Left")
-    assert page.run(title) == "beta"
+    assert page.until(title, "beta") == "beta"
     page.press("Left")  # there is none before
-    assert page.run(title) == "beta"
+    assert page.until(title, "beta") == "beta"
     assert page.run("return document.getElementById('before').disabled") is True
     assert page.run("return location.hash") == "#c0"
     page.run("document.querySelector('#all tbody tr:nth-child(5)').click()")
-    page.run("return new Promise(done => setTimeout(done, 50))")
-    assert page.run(title) == "day"
+    assert page.until(title, "day") == "day"
     assert page.run("return document.getElementById('choose').value") == "4"
 
 
@@ -148,7 +151,8 @@ def test_every_control_can_be_reached_and_has_a_name(page: Browser) -> None:
     assert page.run(nameless) == []
     page.run("document.body.tabIndex = -1; document.body.focus()")
     page.press("Tab")
-    assert page.run("return document.activeElement.textContent") == "Skip to the content"
+    words = "Skip to the content"
+    assert page.until("return document.activeElement.textContent", words) == words
     levels = page.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
