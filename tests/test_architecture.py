@@ -21,7 +21,7 @@ LAYERS = [
     {"engines"},
     {"analysis"},
     {"imputations", "parameters"},
-    {"persistence"},
+    {"persistence", "reports"},
     {"imputer"},
     {"methods"},
     {"demo", "benchmark", "cli_options"},

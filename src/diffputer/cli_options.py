@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, SettingError
 from .settings import SETTING_NAMES
+
+if TYPE_CHECKING:
+    import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
 KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision")
@@ -18,6 +22,19 @@ def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
     if not (name and sign and value):
         raise SettingError(f"{option} must be given as {form}, however: {text!r}.")
     return name.strip(), value.strip()
+
+
+def command_of(context: typer.Context) -> str:
+    """Write the command that was given, as a shell would read it."""
+    words = ["diffputer", str(context.info_name)]
+    for option in context.command.params:
+        given = context.params.get(str(option.name))
+        if getattr(context.get_parameter_source(str(option.name)), "name", "") != "COMMANDLINE":
+            continue
+        for value in given if isinstance(given, list | tuple) else [given]:
+            name = [] if option.param_type_name == "argument" else [option.opts[0]]
+            words += [*name, *([] if value is True else [str(value)])]
+    return shlex.join(words)
 
 
 def _value(text: str) -> Any:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from .diffusion.training import MStep
 from .errors import SettingError, warn_about_data
-from .held_out import HeldOut, cell_error, choose_held_out, column_centres
+from .held_out import ColumnErrors, HeldOut, cell_error, choose_held_out, column_centres, column_errors
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed
@@ -66,6 +66,8 @@ class EMState:
     weights: dict[str, Tensor]
     best_weights: dict[str, Tensor]
     best_round: int = 0
+    best_errors: NDArray[np.float64] | None = None
+    """Of the held-out cells of each column. Shape: [c]."""
 
 
 class Engine(Protocol):
@@ -149,6 +151,8 @@ class EMResult:
     """Smallest and largest observed value of each encoded column. Shape: [2, d]."""
     trace: list[EMRound] = field(default_factory=list)
     best_round: int = 1
+    held_out: ColumnErrors | None = None
+    """How well the held-out cells of each column were imputed in the best round."""
 
 
 class Checkpoint(Protocol):
@@ -222,12 +226,17 @@ def fit_em(
         *earlier, score = map(engine.score, state.trace)
         if not held_cells.any() or not earlier or score < min(earlier):
             state.best_round, state.best_weights = k, state.weights
+            state.best_errors, _ = column_errors(truth, completed, held_cells, blocks, engine.n_levels)
         if checkpoint:
             checkpoint.save(state)
     engine.restore(state.best_weights)
     engine.finish()
     progress.end()
-    return EMResult(engine, bounds, state.trace, state.best_round)
+    errors = None
+    if state.best_errors is not None and held_cells.any():
+        baselines, n = column_errors(truth, centres, held_cells, blocks, engine.n_levels)
+        errors = ColumnErrors(np.unique(blocks), n, state.best_errors, baselines)
+    return EMResult(engine, bounds, state.trace, state.best_round, errors)
 
 
 def impute(

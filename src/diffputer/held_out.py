@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from .runtime.seeding import derive_seed
+from .tables.schema import Schema
 
 #: Fewest and most rows held out; small tables keep at least nine tenths of their rows.
 HELD_OUT_ROWS = (20, 2_000)
@@ -22,6 +24,47 @@ class HeldOut:
 
     rows: NDArray[np.int64]
     cells: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ColumnErrors:
+    """How well the held-out cells of each column were imputed; NaN where none was held out.
+
+    Shape: each [columns that are modelled].
+    """
+
+    columns: NDArray[np.int64]
+    """Positions in the table."""
+    n: NDArray[np.int64]
+    """Held-out cells."""
+    error: NDArray[np.float64]
+    """Mean absolute error in standard deviations of the column; of levels, the share that is wrong."""
+    baseline: NDArray[np.float64]
+    """The same for the column's mean or most frequent level."""
+
+    def to_frame(self, schema: Schema) -> pd.DataFrame:
+        """Give one row for each column, by name: kind, n, error, baseline and their ratio.
+
+        Examples
+        --------
+        >>> from diffputer.tables.schema import Column
+        >>> errors = ColumnErrors(np.array([0]), np.array([9]), np.array([0.2]), np.array([0.8]))
+        >>> errors.to_frame(Schema((Column("x", "continuous"),))).to_dict("records")
+        [{'kind': 'continuous', 'n': 9, 'error': 0.2, 'baseline': 0.8, 'ratio': 0.25}]
+        """
+        chosen = [schema.columns[position] for position in self.columns]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.error / self.baseline
+        return pd.DataFrame(
+            {
+                "kind": [str(column.kind) for column in chosen],
+                "n": self.n,
+                "error": self.error,
+                "baseline": self.baseline,
+                "ratio": ratio,
+            },
+            index=pd.Index([column.name for column in chosen], tupleize_cols=False, name="column"),
+        )
 
 
 def choose_held_out(
@@ -76,15 +119,34 @@ def cell_error(
     n_levels: NDArray[np.int64],
 ) -> float:
     """Give the mean absolute error over cells; one of several encoded columns counts once, as their mean."""
-    if not cells.any():
-        return float("nan")
+    errors, n = column_errors(truth, completed, cells, blocks, n_levels)
+    return float(np.nansum(errors * n) / n.sum()) if n.any() else float("nan")
+
+
+def column_errors(
+    truth: NDArray[np.float32],
+    completed: NDArray[np.float32],
+    cells: NDArray[np.bool_],
+    blocks: NDArray[np.int64],
+    n_levels: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Give the mean absolute error over the cells of each column, NaN without any, and their number.
+
+    Shape: truth, completed, cells [n, d], blocks, n_levels [d] -> [c], [c].
+
+    Examples
+    --------
+    >>> truth, cells = np.zeros((2, 2), dtype=np.float32), np.array([[True, False], [True, False]])
+    >>> column_errors(truth, truth + 0.5, cells, np.arange(2), np.zeros(2, dtype=np.int64))
+    (array([0.5, nan]), array([2, 0]))
+    """
     columns, counts = np.unique(blocks, return_counts=True)
-    total = n_cells = 0.0
+    total, n_cells = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
     for j in range(len(blocks)):
         error = np.abs(completed[cells[:, j], j] - truth[cells[:, j], j])
         if n_levels[j]:
             error = np.minimum(error, 1)
-        weight = 1 / counts[np.searchsorted(columns, blocks[j])]
-        total += weight * float(error.sum(dtype=np.float64))
-        n_cells += weight * len(error)
-    return total / n_cells
+        place = np.searchsorted(columns, blocks[j])
+        total[place] += float(error.sum(dtype=np.float64)) / counts[place]
+        n_cells[place] = len(error)  # cells are held out whole
+    return np.where(n_cells > 0, total / np.maximum(n_cells, 1), np.nan), n_cells

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .analysis.origin import Origin
 from .analysis.pooling import Pooled, pool
 from .errors import InputError
 from .settings import check_number
@@ -19,6 +20,7 @@ from .tables.draws import column_of, most_frequent, spread, summarise_draws
 from .tables.encoding import TableEncoder
 from .tables.filling import Values
 from .tables.frames import Table
+from .tables.paths import write_bytes
 from .tables.schema import Column, Kind, Schema
 from .tables.stacking import check_names, stack_tables
 
@@ -37,6 +39,8 @@ class Imputations(Sequence[Any]):
         For each draw, column position -> values for the missing cells of that column.
     schema
         What the columns hold.
+    origin
+        Which model they come from, for the report.
 
     Examples
     --------
@@ -57,9 +61,14 @@ class Imputations(Sequence[Any]):
     """
 
     def __init__(
-        self, table: Table, filled: Sequence[Mapping[int, Values]], schema: Schema | None = None
+        self,
+        table: Table,
+        filled: Sequence[Mapping[int, Values]],
+        schema: Schema | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._table = table
+        self._origin = origin
         self._filled = list(filled)
         self.schema = schema
         if len({frozenset(draw) for draw in self._filled}) > 1:
@@ -73,6 +82,7 @@ class Imputations(Sequence[Any]):
         x: NDArray[np.float32],
         blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
         finish: Callable[[dict[int, Values]], dict[int, Values]] | None = None,
+        origin: Origin | None = None,
     ) -> Imputations:
         """Decode draws that come as blocks of (row numbers [r], draws [m, r, d]).
 
@@ -86,7 +96,7 @@ class Imputations(Sequence[Any]):
                 completed[rows] = draws[j]
             decoded = encoder.decode(table, completed)
             filled.append(decoded if finish is None else finish(decoded))
-        return cls(table, filled, encoder.schema)
+        return cls(table, filled, encoder.schema, origin)
 
     @property
     def n_draws(self) -> int:
@@ -112,7 +122,7 @@ class Imputations(Sequence[Any]):
     def __getitem__(self, index: slice) -> Imputations: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return Imputations(self._table, self._filled[index], self.schema)
+            return Imputations(self._table, self._filled[index], self.schema, self._origin)
         return self._table.with_filled(self._filled[index])
 
     def __iter__(self) -> Iterator[Any]:
@@ -231,6 +241,25 @@ class Imputations(Sequence[Any]):
     def from_parquet(cls, path: str | os.PathLike[str]) -> Imputations:
         """Read what :meth:`to_parquet` wrote: same container, dtypes, index (but its freq) and values."""
         return cls(*read_draws(path))
+
+    def report(self, path: str | os.PathLike[str], *, title: str = "") -> None:
+        """Write one HTML file on what was missing, what was filled in and how sure that is.
+
+        The file needs no network and no other file. Draws of :meth:`diffputer.DiffPuter.sample` know their
+        model, so that scores of held-out cells, settings and seed are in it; others have what tables tell.
+
+        Parameters
+        ----------
+        path
+            An existing file is replaced.
+        title
+            Of the page, such as the name of the table.
+        """
+        self._need_draws(1)
+        from .analysis.report import make_report
+
+        page = make_report(self.original, self, schema=self.schema, origin=self._origin, title=title)
+        write_bytes(path, page.encode())
 
     def mean(self) -> Any:
         """Complete the table with the mean of the draws of each number.

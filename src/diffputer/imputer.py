@@ -23,19 +23,11 @@ from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
 from .imputations import Imputations, Uncertainty
 from .parameters import Parameters
+from .reports import origin_of, write_report
 from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
-from .settings import (
-    ESTIMATES,
-    PRECISIONS,
-    SETTING_NAMES,
-    PaperSettings,
-    Settings,
-    check_choice,
-    check_number,
-    resolve_settings,
-)
+from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
@@ -106,6 +98,9 @@ churn
         The constants that were used; None if no column had to be modelled.
     trace_ : list of EMRound
         Loss, change and held-out error of every EM round.
+    held_out_scores_ : pandas.DataFrame or None
+        Of each column: kind, n (cells held out), error (absolute, in standard deviations; share of wrong
+        levels), baseline (of the mean or most frequent level), ratio. None if no cells were held out.
     seed_ : int
         The seed in use; pass it as ``random_state`` to repeat the fit.
     n_features_in_, feature_names_in_
@@ -162,6 +157,8 @@ churn
         self._constraints = self._read_constraints()
         self.settings_ = None if result is None else result.engine.settings
         self.trace_ = [] if result is None else result.trace
+        errors = None if result is None else result.held_out
+        self.held_out_scores_ = None if errors is None else errors.to_frame(self.schema_)
 
     def _fit_encoded(
         self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
@@ -258,11 +255,28 @@ churn
         constrain = self._constraints.on(table, self.schema_)
         if self._result is None or rows == 0:
             filled = constrain(self._encoder.decode(table, encoded.x))
-            return Imputations(table, [filled] * n_draws, self.schema_)
+            return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self))
         result, x = self._on_device(self._result), encoded.x
         with self._working() as progress:
             blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
-        return Imputations.from_draws(table, self._encoder, x, blocks, constrain)
+        return Imputations.from_draws(table, self._encoder, x, blocks, constrain, origin_of(self))
+
+    def report(self, X: Any, path: str | os.PathLike[str], n_draws: int = 5, max_rows: int = 20_000) -> None:
+        """Write one HTML file on what is missing in a table, what would be filled in, and how sure that is.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
+            New rows, or those of the fit.
+        path : path
+            An existing file is replaced.
+        n_draws : int
+            How often the rows are drawn for the pictures, each as costly as twenty times ``transform``.
+        max_rows : int
+            Of longer tables, as many rows are drawn; what is missing is told of all.
+        """
+        check_is_fitted(self)
+        write_report(self, X, path, n_draws, max_rows)
 
     def uncertainty(self, X: Any, level: float = 0.9) -> Uncertainty:
         """Say how sure the filled values are, without drawing.
@@ -342,20 +356,6 @@ churn
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
-
-    def _check_parameters(self) -> tuple[torch.device, Settings]:
-        check_choice("estimate", self.estimate, ESTIMATES)
-        check_choice("precision", self.precision, PRECISIONS)
-        check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
-        if self.time_budget is not None:
-            check_number("time_budget", self.time_budget, 0.0, 1e9, closed=False, whole=False)
-        if self.checkpoint is not None and self.random_state is None:
-            raise SettingError(
-                "A checkpoint belongs to one seed, however: random_state=None. Set random_state."
-            )
-        device = resolve_device(self.device)
-        given = {name: getattr(self, name) for name in SETTING_NAMES}
-        return device, resolve_settings(self.engine, self.quality, given, on_gpu=device.type == "cuda")
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):

@@ -6,9 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from sklearn.base import BaseEstimator
 
-from .settings import DEFAULT_ENGINE
+from .errors import SettingError
+from .runtime.devices import resolve_device
+from .settings import (
+    DEFAULT_ENGINE,
+    ESTIMATES,
+    PRECISIONS,
+    SETTING_NAMES,
+    Settings,
+    check_choice,
+    check_number,
+    resolve_settings,
+)
 from .tables.constraints import Derived
 from .tables.schema import Schema
 
@@ -122,3 +134,18 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         self.weight_decay = weight_decay
         self.rate_decay_from = rate_decay_from
         self.noised_share = noised_share
+
+    def _check_parameters(self) -> tuple[torch.device, Settings]:
+        """Refuse what cannot be, and give the device and the settings that the parameters mean."""
+        check_choice("estimate", self.estimate, ESTIMATES)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
+        if self.time_budget is not None:
+            check_number("time_budget", self.time_budget, 0.0, 1e9, closed=False, whole=False)
+        if self.checkpoint is not None and self.random_state is None:
+            raise SettingError(
+                "A checkpoint belongs to one seed, however: random_state=None. Set random_state."
+            )
+        device = resolve_device(self.device)
+        given = {name: getattr(self, name) for name in SETTING_NAMES}
+        return device, resolve_settings(self.engine, self.quality, given, on_gpu=device.type == "cuda")

@@ -26,6 +26,7 @@ from torch import Tensor
 from .em import EMResult, EMRound, EMState
 from .engines import make_engine
 from .errors import InputError, ModelFileError
+from .held_out import ColumnErrors
 from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.paths import write_bytes
@@ -129,6 +130,8 @@ def write_model(
             "settings": dataclasses.asdict(result.engine.settings),
             "trace": [dataclasses.asdict(line) for line in result.trace],
             "best_round": result.best_round,
+            "held_out": result.held_out
+            and {name: value.tolist() for name, value in vars(result.held_out).items()},
         }
     write_file(path, MODEL, tensors, facts)
 
@@ -149,6 +152,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
                 bounds=tensors["bounds"].numpy(),
                 trace=[EMRound(**line) for line in facts["result"]["trace"]],
                 best_round=int(facts["result"]["best_round"]),
+                held_out=_column_errors(facts["result"].get("held_out")),
             )
         return {
             "encoder": encoder,
@@ -163,6 +167,11 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         }
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ModelFileError(f"{str(path)!r} is damaged: {error}.") from error
+
+
+def _column_errors(plain: Mapping[str, Any] | None) -> ColumnErrors | None:
+    """Read the scores of held-out cells, which files of older versions do not have."""
+    return None if plain is None else ColumnErrors(**{name: np.array(value) for name, value in plain.items()})
 
 
 def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +267,7 @@ class FileCheckpoint:
                 weights=_part(tensors, "weights."),
                 best_weights=_part(tensors, "best_weights."),
                 best_round=int(facts["best_round"]),
+                best_errors=tensors["best_errors"].numpy() if "best_errors" in tensors else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{str(self._path)!r} is damaged: {error}.") from error
@@ -274,6 +284,8 @@ class FileCheckpoint:
         tensors |= {f"weights.{k}": v for k, v in state.weights.items()}
         # safetensors refuses tensors that share memory.
         tensors |= {f"best_weights.{k}": v.clone() for k, v in state.best_weights.items()}
+        if state.best_errors is not None:
+            tensors["best_errors"] = torch.from_numpy(state.best_errors)
         facts = {
             "fingerprint": self._fingerprint,
             "best_round": state.best_round,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .plots import plot_distributions as plot_distributions
     from .profiles import profile as profile
     from .propensities import propensity as propensity
+    from .report import make_report as make_report
     from .scores import coverage as coverage
     from .scores import crps as crps
     from .scores import energy_score as energy_score
@@ -62,6 +63,7 @@ _PUBLIC = {
     "plots": ("plot_distributions",),
     "profiles": ("profile",),
     "propensities": ("propensity",),
+    "report": ("make_report",),
     "scores": (
         "coverage",
         "crps",

@@ -135,7 +135,7 @@ def _typical(column: Column, views: list[Cells], rows: Booleans) -> str:
     if column.kind.is_numeric:
         numbers = np.concatenate([cells.numbers()[rows] for cells in views])
         numbers = numbers[np.isfinite(numbers)]
-        return _number(column, float(numbers.mean())) if numbers.size else ""
+        return write_number(column, float(numbers.mean())) if numbers.size else ""
     counts: Counter[Any] = Counter()
     for cells in views:
         codes, levels = cells.labels()
@@ -147,8 +147,14 @@ def _typical(column: Column, views: list[Cells], rows: Booleans) -> str:
     return f"{text if len(text) <= 20 else text[:19] + '…'} ({count / counts.total():.0%})"
 
 
-def _number(column: Column, mean: float) -> str:
-    """A mean, in the manner of its column."""
+def write_number(column: Column, mean: float) -> str:
+    """Write a number in the manner of its column: dates as dates.
+
+    Examples
+    --------
+    >>> write_number(Column("x", Kind.CONTINUOUS), 1234.5), write_number(Column("t", Kind.TIME), 3.6e9)
+    ('1,234', '01:00')
+    """
     if column.kind == Kind.DURATION:
         return str(timedelta(seconds=round(mean / SECOND)))
     if column.kind == Kind.DATETIME:

@@ -23,6 +23,17 @@ def short(value: Any, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def share_text(share: float) -> str:
+    """Write a share in whole percent.
+
+    Examples
+    --------
+    >>> share_text(0.123)
+    '12 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
 def as_text(frame: pd.DataFrame, *, most: int = MOST_LINES, digits: int = 3) -> str:
     """Write a small table for a terminal: names to the left, numbers to the right, nothing for NaN.
 

@@ -1,0 +1,182 @@
+"""Sentences of a report: what was done, why cells may be missing, what words mean."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .origin import Origin
+from .profiles import MissingnessProfile
+from .report_facts import Facts
+from .wording import short
+
+SAME = 0.95  # correlation of holes from which columns are said to be missing together
+
+GLOSSARY = {
+    "Baseline": "What one would fill in without a model: the mean of a column of numbers, the most frequent "
+    "level of a category.",
+    "Draw": "One completed table whose filled values are drawn at random from what the model holds possible. "
+    "Differences between draws show how unsure filled values are.",
+    "Held-out error": "Some observed cells were hidden from the fit and filled in like missing ones. The "
+    "mean absolute error of that, in standard deviations of the column; for categories, the share of wrong "
+    "levels. It tells about cells that are missing completely at random, and is slightly too good, as the "
+    "same cells told when to stop the fit.",
+    "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
+    "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
+    "categories: how many draws agree with the most frequent one.",
+    "90 % interval": "From the 5 % to the 95 % quantile of the draws of one cell. With few draws that is "
+    "nearly the smallest and the largest.",
+    "Drift": "How filled values differ from observed ones: difference of means in standard deviations; for "
+    "categories, the share of cells that would need another level (total variation).",
+    "AUC": "How well other columns tell, on rows not seen before, where a column is missing: 0.5 is "
+    "chance, 1 is certainty.",
+    "MCAR": "Missing completely at random: holes have nothing to do with any value. Complete rows are "
+    "then like all rows.",
+    "MAR": "Missing at random: holes depend on values that were observed. Imputation that uses those "
+    "columns is valid; leaving incomplete rows out may not be.",
+    "MNAR": "Missing not at random: holes depend on the very values that are missing. No test on the data "
+    "can tell this from MAR; knowledge of how the data came about can.",
+}
+
+
+def percent(part: float, whole: float) -> str:
+    """Write a share with as many digits as it needs.
+
+    Examples
+    --------
+    >>> percent(1, 3), percent(1, 3000), percent(0, 5), percent(2999, 3000)
+    ('33.3 %', '< 0.1 %', '0 %', '> 99.9 %')
+    """
+    share = part / whole if whole else 0.0
+    if share in (0.0, 1.0):
+        return f"{share:.0%}".replace("%", " %")
+    if share < 0.001 or share > 0.999:
+        return "< 0.1 %" if share < 0.5 else "> 99.9 %"
+    return f"{100 * share:.1f} %"
+
+
+def count(number: int, word: str) -> str:
+    """Write a number and its word.
+
+    Examples
+    --------
+    >>> count(1, "row"), count(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def overall_errors(origin: Origin) -> tuple[float, float] | None:
+    """Give the error of all held-out cells and that of column means; None where nothing was held out."""
+    scores = origin.held_out
+    if scores is not None and scores["n"].sum() > 0:
+        known = scores[scores["n"] > 0]
+        error, baseline = (
+            (known[name] * known["n"]).sum() / known["n"].sum() for name in ("error", "baseline")
+        )
+        return float(error), float(baseline)
+    lines = [line for line in origin.trace if not math.isnan(line.held_out_error)]
+    best = min(lines, key=lambda line: line.held_out_error, default=None)
+    return None if best is None else (best.held_out_error, best.baseline_error)
+
+
+def methods_text(facts: Facts) -> str:
+    """Write what was done as a methods section would."""
+    p, origin = facts.profile, facts.origin
+    holes = int((p.columns["n_missing"] > 0).sum())
+    words = [
+        f"The table has {count(p.n_rows, 'row')} and {count(p.n_columns, 'column')}. "
+        f"{count(p.n_missing, 'cell')} ({percent(p.n_missing, p.n_rows * p.n_columns)}) in "
+        f"{count(holes, 'column')} were missing; {count(p.n_complete_rows, 'row')} "
+        f"({percent(p.n_complete_rows, p.n_rows)}) were complete."
+    ]
+    if not p.n_missing:
+        return words[0]
+    by = f" by {origin.method}" if origin.method else ""
+    version = origin.software.get("diffputer", "")
+    made = ", ".join(
+        part
+        for part in (version and f"diffputer {version}", "" if origin.seed is None else f"seed {origin.seed}")
+        if part
+    )
+    times = f" {facts.n_draws} times" if facts.n_draws > 1 else ""
+    words.append(f"Missing cells were filled in{times}{by}{f' ({made})' if made else ''}.")
+    if (scores := overall_errors(origin)) is not None:
+        cells = "" if origin.held_out is None else f"{int(origin.held_out['n'].sum()):,} "
+        words.append(
+            f"On {cells}observed cells that were hidden from the fit, the mean absolute error was "
+            f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "
+            f"{scores[1]:.2f} for column means and most frequent categories."
+        )
+    if facts.n_left:
+        words.append(f"{count(facts.n_left, 'cell')} in columns that were not modelled stay missing.")
+    return " ".join(words)
+
+
+def reasons(facts: Facts) -> list[str]:
+    """Say, carefully, what the holes say about why there are holes."""
+    profile = facts.profile
+    if not profile.n_missing:
+        return ["Nothing is missing."]
+    asked = profile.predictors
+    telling = asked[asked["depends"].astype(bool)] if len(asked) else asked
+    p_value = math.nan if profile.little is None else profile.little.p_value
+    words = []
+    if len(telling) or p_value < 0.05:
+        parts = []
+        if len(telling):
+            parts.append(
+                f"other columns tell where {_list(telling['column'].tolist())} "
+                f"{'is' if len(telling) == 1 else 'are'} missing"
+            )
+        if p_value < 0.05:
+            parts.append("Little's test speaks against it")
+        words.append(
+            f"Missing completely at random (MCAR) is implausible: {' and '.join(parts)}. Rows with holes "
+            "differ from complete ones, so leaving them out would distort results. Imputation can make up "
+            "for this as far as the columns that tell are in the table."
+        )
+    else:
+        words.append(
+            "Nothing speaks against missing completely at random (MCAR): neither other columns nor Little's "
+            "test tell where holes are. That is no proof: weak or unusual dependence goes unnoticed."
+        )
+    words.append(
+        "Whether cells are missing because of their own values (MNAR), such as high incomes that are not "
+        "told, cannot be seen in any table. Ask how the data were collected, and see how results change if "
+        "filled values are shifted."
+    )
+    if groups := _missing_together(profile):
+        shown = "; ".join(_list(group) for group in groups[:4])
+        more = f"; and {len(groups) - 4:,} more groups" if len(groups) > 4 else ""
+        words.append(
+            f"Missing nearly always together: {shown}{more}. They may come from one source, form or sensor; "
+            "within such a group, columns cannot help to fill each other."
+        )
+    if facts.along:
+        names = _list([facts.columns[place].column.name for place in facts.along])
+        words.append(
+            f"Missing in some parts of the table rather than in others, row by row: {names}. Rows may come "
+            "from several sources, times or versions of a form, some of which lack these."
+        )
+    return words
+
+
+def _missing_together(profile: MissingnessProfile) -> list[list[Any]]:
+    values = np.nan_to_num(profile.correlation.to_numpy())
+    names, left, groups = list(profile.correlation.index), set(range(len(values))), []
+    for k in range(len(values)):
+        group = [j for j in sorted(left) if values[k, j] > SAME]
+        if k in left and len(group) > 1:
+            groups.append([names[j] for j in group])
+            left -= set(group)
+    return groups
+
+
+def _list(names: list[Any], most: int = 6) -> str:
+    shown = [short(name, 40) or "(no name)" for name in names[:most]]
+    if len(names) > most:
+        return ", ".join(shown) + f" and {len(names) - most:,} more"
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + f" and {shown[-1]}"

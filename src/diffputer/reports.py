@@ -1,0 +1,88 @@
+"""Reports of a fitted imputer: what it can say of itself, and the draws that the pictures need."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import platform
+from typing import Any
+
+import numpy as np
+
+from . import __version__
+from .analysis.origin import Origin
+from .analysis.views import some_rows
+from .runtime.devices import resolve_device
+from .settings import check_number
+from .tables.paths import check_writable, write_bytes
+from .tables.pieces import take_rows
+
+#: What a report takes if nobody says: draws, and rows of long tables.
+N_DRAWS, MAX_ROWS = 5, 20_000
+#: Parameters that change no answer.
+_SILENT = ("random_state", "progress", "checkpoint")
+
+
+def origin_of(imputer: Any) -> Origin:
+    """Say which model draws come from: a fitted DiffPuter."""
+    import torch
+
+    defaults = inspect.signature(type(imputer).__init__).parameters
+    given = {
+        name: value
+        for name, value in imputer.get_params(deep=False).items()
+        if name not in _SILENT and value is not None and not _same(value, defaults[name].default)
+    }
+    device = resolve_device(imputer.device)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    settings = imputer.settings_
+    return Origin(
+        method=f"DiffPuter, {imputer.engine} engine",
+        parameters=given,
+        settings={} if settings is None else dataclasses.asdict(settings),
+        seed=imputer.seed_,
+        software={
+            "diffputer": __version__,
+            "Python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+            "device": f"{device} ({where})",
+        },
+        trace=tuple(imputer.trace_),
+        held_out=imputer.held_out_scores_,
+    )
+
+
+def write_report(
+    imputer: Any,
+    X: Any,
+    path: str | os.PathLike[str],
+    n_draws: int,
+    max_rows: int = MAX_ROWS,
+    *,
+    title: str = "",
+    command: str = "",
+) -> None:
+    """Draw the rows of a table, or some of a long one, and write the report of it; see DiffPuter.report."""
+    check_number("max_rows", max_rows, 1, 1 << 31, closed=True, whole=True)
+    check_writable(path, format="csv")  # any suffix will do
+    from .analysis.report import make_report
+
+    n_rows = len(X) if hasattr(X, "__len__") else X.num_rows
+    rows = some_rows(n_rows, max_rows, np.random.default_rng(imputer.seed_))
+    part = X if len(rows) == n_rows else take_rows(X, rows)
+    draws = imputer.sample(part, n_draws=n_draws)
+    page = make_report(
+        X,
+        draws,
+        schema=imputer.schema_,
+        origin=dataclasses.replace(origin_of(imputer), command=command),
+        rows=None if len(rows) == n_rows else rows,
+        title=title,
+    )
+    write_bytes(path, page.encode())
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)

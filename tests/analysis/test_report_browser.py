@@ -1,0 +1,167 @@
+"""The report as a reader meets it: opened, sorted, filtered and walked through by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer.analysis import make_report
+
+from ..browser import BROWSER, DRIVER, Browser
+from .test_report import EVIL, draws_of
+
+pytestmark = pytest.mark.skipif(not (DRIVER and BROWSER), reason="chromium or chromedriver is not installed")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    n = 150
+    frame = pd.DataFrame(
+        {
+            "beta": rng.normal(size=n),
+            "alpha": rng.integers(0, 90, n).astype(float),
+            EVIL: rng.choice(["<img src=x onerror=alert(1)>", "b & c"], n),
+            "a_column_with_a_name_that_goes_on_and_on_and_on_without_any_space": rng.normal(size=n),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D"),
+            "complete": rng.normal(size=n),
+            "empty": np.full(n, np.nan),
+            "remark": [f"remark {k}" if k % 3 else None for k in range(n)],
+        }
+    )
+    holes = rng.random(frame.shape) < np.linspace(0.1, 0.3, frame.shape[1])
+    holes[:, 5] = False
+    frame = frame.mask(holes)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(make_report(frame, draws_of(frame, 6), title=EVIL), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Browser]:
+    browser.complaints()
+    browser.open(report)
+    yield browser
+    assert browser.complaints() == []
+
+
+NAMES = (
+    "return [...document.querySelectorAll('#all tbody tr:not([hidden])')].map(r => r.cells[0].textContent)"
+)
+
+
+def test_nothing_of_the_table_runs_and_every_chart_is_drawn(page: Browser) -> None:
+    assert page.run("return document.scripts.length") == 2
+    assert page.run("return document.querySelector('h1').textContent") == EVIL
+    assert page.run("return document.querySelectorAll('img').length") == 0
+    for place in ("matrix", "together"):
+        assert (
+            page.run(f"return document.querySelector('#{place} svg').getAttribute('aria-label').length") > 5
+        )
+    page.run("document.getElementById('every').click()")
+    assert page.run("return document.querySelectorAll('#shown article').length") == 8
+    drawn = page.run(
+        "return [...document.querySelectorAll('#shown article')].map(a => a.querySelectorAll('svg').length)"
+    )
+    assert drawn == [2, 2, 2, 2, 2, 1, 0, 0]
+    assert page.run("return document.querySelectorAll('#shown img').length") == 0
+    text = page.run("return document.getElementById('shown').textContent")
+    assert "NaN" not in text
+    assert "undefined" not in text
+    assert page.run("return document.querySelector('svg [d*=NaN], svg [x=NaN], svg [width=NaN]')") is None
+
+
+def test_titles_sort(page: Browser) -> None:
+    page.run("document.querySelector('#all th:nth-child(1) button').focus()")
+    page.press("Enter")
+    sort = "return document.querySelector('#all th').getAttribute('aria-sort')"
+    assert page.until(sort, "ascending") == "ascending"
+    plain = [name for name in page.run(NAMES) if name.isalpha()]
+    assert plain == ["alpha", "beta", "complete", "day", "empty", "remark"]
+    page.run("document.querySelector('#all th:nth-child(3) button').click()")
+    shares = page.run(
+        "return [...document.querySelectorAll('#all tbody tr')].map(r => +r.cells[2].dataset.order)"
+    )
+    assert shares == sorted(shares, reverse=True)
+    page.press("Enter")  # the focus is still on the first title
+    assert page.until(sort, "ascending") == "ascending"
+    assert page.run("return document.querySelectorAll('#all [aria-sort]').length") == 1
+
+
+def test_filters_and_their_keys(page: Browser) -> None:
+    page.press("/")
+    assert page.until("return document.activeElement.id", "find") == "find"
+    page.press("a", "l", "p")
+    assert page.until(NAMES, ["alpha"]) == ["alpha"]
+    assert page.run("return document.getElementById('found').textContent") == "1 of 8 columns"
+    page.press("Escape")
+    found = "return document.getElementById('found').textContent"
+    assert page.until(found, "8 of 8 columns") == "8 of 8 columns"
+    change = """
+        const chooser = document.getElementById(arguments[0]);
+        chooser.value = arguments[1];
+        chooser.dispatchEvent(new Event('input'))"""
+    page.run(change, "kind", "datetime")
+    assert page.run(NAMES) == ["day"]
+    page.run(change, "kind", "")
+    page.run(change, "which", "warned")
+    assert {"empty", "remark"} <= set(page.run(NAMES))
+    assert "complete" not in page.run(NAMES)
+    page.run(change, "which", "holes")
+    assert len(page.run(NAMES)) == 7
+    assert "complete" not in page.run(NAMES)
+
+
+def test_a_column_opens_by_keyboard_and_arrows_go_on(page: Browser) -> None:
+    title = "return document.querySelector('#shown h3').textContent"
+    page.run("document.querySelector('#all a[href=\"#c1\"]').focus()")
+    page.press("Enter")
+    assert page.until(title, "alpha") == "alpha"
+    assert page.until("return document.activeElement.id", "column") == "column"
+    page.press("Right")
+    assert page.until(title, EVIL) == EVIL
+    page.press("Left", "Left")
+    assert page.until(title, "beta") == "beta"
+    page.press("Left")  # there is none before
+    assert page.until(title, "beta") == "beta"
+    assert page.run("return document.getElementById('before').disabled") is True
+    assert page.run("return location.hash") == "#c0"
+    page.run("document.querySelector('#all tbody tr:nth-child(5)').click()")
+    assert page.until(title, "day") == "day"
+    assert page.run("return document.getElementById('choose').value") == "4"
+
+
+def test_every_control_can_be_reached_and_has_a_name(page: Browser) -> None:
+    nameless = """
+        return [...document.querySelectorAll('button, select, input, a, svg[role=img], [role=region]')]
+            .filter(e => !e.textContent.trim() && !e.getAttribute('aria-label'))
+            .filter(e => !(e.labels && e.labels.length))
+            .map(e => e.outerHTML)"""
+    assert page.run(nameless) == []
+    page.run("document.body.tabIndex = -1; document.body.focus()")
+    page.press("Tab")
+    words = "Skip to the content"
+    assert page.until("return document.activeElement.textContent", words) == words
+    levels = page.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => +h.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_a_phone_needs_no_sideways_scrolling(report: Path) -> None:
+    with Browser() as phone:
+        phone.become_a_phone()
+        phone.open(report)
+        for place in range(8):
+            phone.run(f"location.hash = 'c{place}'")
+            assert phone.run("return document.documentElement.scrollWidth") <= 375

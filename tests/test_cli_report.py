@@ -1,0 +1,90 @@
+"""The report from the command line and from the imputer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer import DiffPuter, InputError
+from diffputer.tables.frames import read_table
+
+from .analysis.test_report import Page, data_of
+from .cli_tools import plain_frame, run
+from .conftest import ugly_frame
+
+
+def test_a_report_beside_the_best_guess(plain: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    result = run("impute", plain, "--report", out, "--seed", "5", "--bounds", "x:-9:9")
+    assert f"and {out}" in result.stderr
+    page = out.read_text(encoding="utf-8")
+    parsed, data = Page(page), data_of(page)
+    assert data["draws"] == 5
+    assert [column["name"] for column in data["columns"]] == ["x", "y", "c"]
+    assert all(column["held"] for column in data["columns"])
+    for words in ("plain.csv", "random_state=5", "--bounds x:-9:9", "--seed 5", "bounds={'x': (-9, 9)}"):
+        assert words in parsed.text
+    assert pd.read_csv(tmp_path / "plain.imputed.csv").notna().all().all()
+
+
+def test_a_report_of_draws_and_of_a_saved_model(plain: Path, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{k}.html" for k in range(3))
+    model = tmp_path / "model"
+    run("impute", plain, "--draws", "3", "--report", first, "--save-model", model)
+    assert data_of(first.read_text())["draws"] == 3
+    plain_frame().assign(extra=1.0)[["c", "extra", "y", "x"]].to_csv(plain, index=False)
+    run("impute", plain, "--model", model, "--report", second)
+    run("impute", plain, "--model", model, "--draws", "2", "--report", third)
+    for path in (second, third):
+        columns = {column["name"]: column for column in data_of(path.read_text())["columns"]}
+        assert {"x", "y", "c"} <= set(columns)
+        assert columns["x"]["held"] == data_of(first.read_text())["columns"][0]["held"]
+
+
+def test_a_table_without_holes_has_a_report_too(tmp_path: Path) -> None:
+    (tmp_path / "full.csv").write_text("a,b\n1,x\n2,y\n3,x\n")
+    run("impute", tmp_path / "full.csv", "--report", tmp_path / "report.html")
+    assert "Nothing is missing." in Page((tmp_path / "report.html").read_text()).text
+
+
+@pytest.mark.parametrize("path", ["no/folder/report.html", "-", "plain.csv"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(
+    path: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("impute", plain, "--report", path, code=2)
+    assert not (tmp_path / "plain.imputed.csv").exists()
+
+
+def test_the_imputer_reports_on_old_and_new_rows(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    frame, path = ugly_frame(), tmp_path / "report.html"
+    imputer = DiffPuter(random_state=3, **tiny).fit(frame)
+    imputer.report(frame, path, n_draws=2)
+    whole = data_of(path.read_text(encoding="utf-8"))
+    imputer.sample(frame, n_draws=2).report(path, title="Draws")
+    assert data_of(path.read_text(encoding="utf-8")) == whole
+    assert "seed 3" in Page(path.read_text(encoding="utf-8")).text
+    assert f"{imputer.engine} engine" in Page(path.read_text(encoding="utf-8")).text
+
+    imputer.report(frame, path, n_draws=2, max_rows=20)
+    part = data_of(path.read_text(encoding="utf-8"))
+    assert [c["missing"] for c in part["columns"]] == [c["missing"] for c in whole["columns"]]
+    assert [c["left"] for c in part["columns"]] == [0] * 7
+    imputer.report(frame.tail(1), path, n_draws=2)
+    with pytest.raises(InputError, match="folder"):
+        imputer.report(frame, tmp_path / "no" / "report.html")
+
+
+def test_draws_without_a_model_have_a_report(tmp_path: Path) -> None:
+    from diffputer import Imputations
+
+    table = read_table(pd.DataFrame({"a": [1.0, 2.0, None]}))
+    draws = Imputations(table, [{0: np.array([value])} for value in (1.5, 2.5)])
+    draws.report(tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "did not come with their settings" in text
+    assert data_of((tmp_path / "report.html").read_text(encoding="utf-8"))["draws"] == 2
