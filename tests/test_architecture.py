@@ -20,7 +20,7 @@ LAYERS = [
     {"em"},
     {"engines"},
     {"analysis"},
-    {"imputations", "parameters"},
+    {"imputations", "parameters", "uncertainties"},
     {"persistence", "reports"},
     {"imputer"},
     {"methods"},

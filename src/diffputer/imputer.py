@@ -21,7 +21,7 @@ from .em import Checkpoint, EMResult, draw, fit_em, impute, warn_if_useless
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
-from .imputations import Imputations, Uncertainty
+from .imputations import Imputations
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
@@ -32,6 +32,7 @@ from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.wishes import bounded_columns
+from .uncertainties import Uncertainty
 
 
 class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ignore[misc]
@@ -378,8 +379,7 @@ churn
 
     def _read_constraints(self) -> Constraints:
         schema = self._encoder.schema
-        stated = bounded_columns(schema.names, self.bounds, self.schema)
-        columns = [schema.columns[position] for position in stated]
+        columns = (schema.columns[j] for j in bounded_columns(schema.names, self.bounds, self.schema))
         bounds = {c.name: (c.lower, c.upper) for c in columns if c.kind.is_numeric}
         return Constraints(self.derived, self.inequalities, bounds)
 

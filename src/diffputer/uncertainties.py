@@ -1,0 +1,69 @@
+"""How sure the filled values of a table are, without drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .tables.encoding import TableEncoder
+from .tables.frames import Table
+from .tables.schema import Kind
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """How sure the filled values of a table are.
+
+    Attributes
+    ----------
+    lower, upper
+        The table completed by the ends of an interval: dates have dates, integers integers. Categories have
+        the level that is filled in.
+    std
+        Standard deviation of each filled number in the units of its column (seconds for dates, times and
+        durations); NaN elsewhere. A pandas frame.
+    probability
+        Probability of each filled level; NaN elsewhere. A pandas frame.
+    """
+
+    lower: Any
+    upper: Any
+    std: pd.DataFrame
+    probability: pd.DataFrame
+
+    @classmethod
+    def of_cells(
+        cls, table: Table, encoder: TableEncoder, x: NDArray[np.float32], cells: Any | None
+    ) -> Uncertainty:
+        """Turn what the engine says of encoded cells into tables.
+
+        Shape: x [n, d]; cells has deviation, lower, upper and probability [n, d], or is None where no
+        column is modelled.
+        """
+        shape = (table.n_rows, table.n_columns)
+        std, probability = np.full(shape, np.nan), np.full(shape, np.nan)
+        lower = upper = x
+        if cells is not None:
+            lower, upper = (np.where(np.isnan(end), cells.level, end) for end in (cells.lower, cells.upper))
+            unit = np.where(encoder.n_levels > 0, 1.0, encoder.deviation)
+            holes = table.missing[:, encoder.blocks]
+            seconds = np.array(
+                [1e-6 if column.kind in _IN_MICROSECONDS else 1.0 for column in encoder.schema]
+            )
+            std[:, encoder.blocks] = np.where(holes, cells.deviation * unit * seconds[encoder.blocks], np.nan)
+            probability[:, encoder.blocks] = np.where(holes, cells.probability, np.nan)
+        index = table.native.index if isinstance(table.native, pd.DataFrame) else None
+        columns = list(table.names)
+        return cls(
+            encoder.fill(table, lower),
+            encoder.fill(table, upper),
+            pd.DataFrame(std, index=index, columns=columns),
+            pd.DataFrame(probability, index=index, columns=columns),
+        )
+
+
+_IN_MICROSECONDS = (Kind.DATETIME, Kind.DURATION, Kind.TIME)
