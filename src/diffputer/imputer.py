@@ -369,9 +369,9 @@ churn
         try:
             validate_data(self, table.native, reset=reset, skip_check_array=True)
         except ValueError as error:
-            if named and self._names is not None and set(table.names) == set(self._names):
-                raise InputError(f"{error}Put them in the order of imputer.feature_names_in_.") from None
-            raise
+            if not named:
+                raise
+            raise InputError(f"{error}Hand over imputer.feature_names_in_, in this order.") from None
         # Labels may not be text, at which scikit-learn does not look.
         if named and table.names != self._names:
             raise InputError(f"Columns must be those of the fit, {self._names}; however: {table.names}.")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DiffputerError, InputError, warn_about_data
+from ..tables.paths import write_bytes
 from .datasets import DATA_VARIABLE, VARIANTS, cache_folder, known_facts, read_gzip, split_name
 from .prepare import prepare
 
@@ -112,14 +113,14 @@ def _keep(name: str, content: bytes, fact: Mapping[str, Any], path: Path) -> Non
     """Write a prepared table, then its description, so that a description never lacks its table."""
     fingerprint, rows = _compare(name, content, fact, fact["raw"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_atomically(path, gzip.compress(content, mtime=0))
+    write_bytes(path, gzip.compress(content, mtime=0))
     described = path.parent / "datasets.json"
     facts = {}
     if described.is_file():
         facts = json.loads(described.read_text(encoding="utf-8"))
     if described.is_file() or fingerprint != fact["sha256_csv"]:
         facts[name] = {**fact, "file": path.name, "sha256_csv": fingerprint, "rows": rows}
-        _write_atomically(described, json.dumps(facts, indent=1).encode())
+        write_bytes(described, json.dumps(facts, indent=1).encode())
 
 
 def _compare(name: str, content: bytes, fact: Mapping[str, Any], origin: str) -> tuple[str, int]:
@@ -212,15 +213,3 @@ class _Part:
                     got += file.write(block)
         if expected is not None and got != int(expected):
             raise ConnectionError(f"only {got:,} of {int(expected):,} bytes came")
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
