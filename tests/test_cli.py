@@ -350,4 +350,5 @@ def test_demo_is_wired(tmp_path, monkeypatch):
 
 def test_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "diffputer", "--version"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("diffputer "), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("diffputer ")
