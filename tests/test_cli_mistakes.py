@@ -46,7 +46,7 @@ MISTAKES = {
     "no time": (["plain.csv", "--time-budget", "0"], "time_budget must lie in"),
     "no such device": (["plain.csv", "--device", "abacus"], "device must be"),
     "no such column": (["plain.csv", "--categorical", "z"], "'z' is not there"),
-    "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: x, y, c"),
+    "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: 'x', 'y', 'c'"),
     "half of the bounds": (["plain.csv", "--bounds", "x:0"], "COL:LOW:HIGH"),
     "bounds the wrong way round": (["plain.csv", "--bounds", "x:1:0"], "must not exceed"),
     "unknown kind": (["plain.csv", "--kind", "x=number"], "A kind must be one of"),
@@ -137,3 +137,11 @@ def test_a_reader_that_left_is_no_error(plain):
         words = process.stderr.read()
     assert process.returncode == 1
     assert words == ""
+
+
+def test_words_among_numbers_ask_for_missing(tmp_path):
+    path = tmp_path / "numbers.csv"
+    marks = {0: "-", 1: "k.A.", 2: ""}
+    path.write_text("a;b\n" + "".join(f"{i};{marks.get(i % 15, i % 30)}\n" for i in range(60)))
+    assert "name it with --missing" in run("impute", path).stderr
+    assert "as text" not in run("impute", path, "--missing", "-", "--missing", "k.A.").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,44 @@ def test_draws_without_a_model_have_a_report(tmp_path: Path) -> None:
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "did not come with their settings" in text
     assert data_of((tmp_path / "report.html").read_text(encoding="utf-8"))["draws"] == 2
+
+
+def test_draws_from_a_file_report_as_before(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    frame = ugly_frame()
+    imputer = DiffPuter(
+        random_state=3, bounds={"size": (0, 99)}, derived={"count": lambda d: d["size"].round()}, **tiny
+    )
+    draws = imputer.fit(frame).sample(frame, n_draws=2)
+    draws.to_parquet(tmp_path / "draws.parquet")
+    pages = []
+    for one in (draws, type(draws).from_parquet(tmp_path / "draws.parquet")):
+        one.report(tmp_path / "report.html", title="Draws")
+        pages.append((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert data_of(pages[0]) == data_of(pages[1])
+    before, after = (re.sub(r"\d{4}-\d\d-\d\d.{0,20}", "", Page(page).text) for page in pages)
+    assert after == before
+    assert "random_state=3" in after
+
+
+def test_joined_draws_report_on_every_fit(tmp_path: Path, tiny: dict[str, Any]) -> None:
+    frame, path = ugly_frame(), tmp_path / "report.html"
+    imputers = [DiffPuter(random_state=seed, **tiny).fit(frame) for seed in (3, 4)]
+    one, other = (imputer.sample(frame, n_draws=2) for imputer in imputers)
+
+    (one[:1] + one[1:]).report(path)
+    assert "seed 3" in Page(path.read_text(encoding="utf-8")).text  # one fit, whose draws were taken apart
+
+    joined = one + other + one
+    joined.to_parquet(tmp_path / "draws.parquet")
+    for draws in (joined, type(joined).from_parquet(tmp_path / "draws.parquet")):
+        draws.report(path)
+        text = Page(path.read_text(encoding="utf-8")).text
+        assert f"6 times by 2 fits of DiffPuter, {imputers[0].engine} engine" in text
+        assert "random_state=3" in text
+        assert "random_state=4" in text
+        held = sum(int(imputer.held_out_scores_["n"].sum()) for imputer in imputers)
+        assert f"On {held:,} observed cells" in text
+
+    unknown = type(one)(read_table(frame), other._filled, other.schema)
+    (one + unknown).report(path)
+    assert "did not come with their settings" in Page(path.read_text(encoding="utf-8")).text

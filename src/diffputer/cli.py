@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from .tables.files import TableFile
 
 #: What the library calls things that have another name here.
-_NAMES_HERE = {"categorical_features": "--categorical", "max_levels": "--set max_levels"}
+_NAMES_HERE = {
+    "categorical_features": "--categorical",
+    "max_levels": "--set max_levels",
+    "say so when the table is read": "name it with --missing",
+}
 
 app = typer.Typer(
     no_args_is_help=True,

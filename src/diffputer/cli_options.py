@@ -20,7 +20,9 @@ def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
     """Split NAME=VALUE at its first or last equals sign."""
     name, sign, value = text.partition("=") if first else text.rpartition("=")
     if not (name and sign and value):
-        raise SettingError(f"{option} must be given as {form}, however: {text!r}.")
+        raise SettingError(
+            f"{option} must be given as {form}, however: {text!r} has no '=' between two texts."
+        )
     return name.strip(), value.strip()
 
 
@@ -70,7 +72,7 @@ def read_bounds(texts: Sequence[str], names: Sequence[str]) -> dict[str, tuple[A
         if name is None or len(ends) % 2:
             raise InputError(
                 f"--bounds must be given as COL:LOW:HIGH, with a column of the table, however: {text!r}. "
-                f"The table has: {', '.join(map(str, names[:30]))}."
+                f"The table has: {', '.join(map(repr, names[:30]))}."
             )
         half = len(ends) // 2
         bounds[name] = (_value(":".join(ends[:half])), _value(":".join(ends[half:])))

@@ -21,6 +21,7 @@ Texts: TypeAlias = list[str] | None
 _IN, _OUT, _RUN = "Input", "Output", "Comparison"
 _NAMES_HERE = {
     "categorical_features": "--categorical",
+    "say so when the table is read": "name it with --missing",
     "time_budget": "--time-budget",
     "max_rows": "--max-rows",
     "repeats": "--repeats",

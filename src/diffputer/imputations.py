@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .analysis.origin import Origin
+from .analysis.origin import Origin, join_origins
 from .analysis.pooling import Pooled, pool
 from .errors import InputError
 from .settings import check_number
@@ -128,7 +128,7 @@ class Imputations(Sequence[Any]):
         return (self._table.with_filled(filled) for filled in self._filled)
 
     def __add__(self, other: Imputations) -> Imputations:
-        """Join the draws of two imputers of the same table."""
+        """Join the draws of two imputers of the same table; the report tells of both."""
         if not isinstance(other, Imputations):
             return NotImplemented
         mine, theirs = self._table, other._table
@@ -142,7 +142,8 @@ class Imputations(Sequence[Any]):
                 "Draws can be joined if they complete the same table, however: these tables differ in cells "
                 "that are not missing."
             )
-        return Imputations(mine, [*self._filled, *other._filled], self.schema)
+        origin = join_origins(self._origin, other._origin)
+        return Imputations(mine, [*self._filled, *other._filled], self.schema, origin)
 
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
@@ -232,14 +233,17 @@ class Imputations(Sequence[Any]):
         """Write everything into one Parquet file; :meth:`from_parquet` reads it.
 
         The table is written once, and of each column with filled cells a second column ``.draws.NAME`` with
-        a list of values, one for each draw, where the cell was missing. An existing file is replaced.
+        a list of values, one for each draw, where the cell was missing. What a report says of the model
+        (settings, seed, scores) goes with it. An existing file is replaced.
         """
-        write_draws(path, self._table, self._filled, self.schema)
+        origin = None if self._origin is None else self._origin.to_dict()
+        write_draws(path, self._table, self._filled, self.schema, origin)
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> Imputations:
         """Read what :meth:`to_parquet` wrote: same container, dtypes, index (but its freq) and values."""
-        return cls(*read_draws(path))
+        table, filled, schema, origin = read_draws(path)
+        return cls(table, filled, schema, None if origin is None else Origin.from_dict(origin))
 
     def report(self, path: str | os.PathLike[str], *, title: str = "") -> None:
         """Write one HTML file on what was missing, what was filled in and how sure that is.

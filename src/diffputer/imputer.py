@@ -60,7 +60,7 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ig
         "datetime", "duration", "time" or "text" (passed through as it is).
     derived : dict of column -> formula or function, optional
         Missing cells of these columns are computed, ``{"total": "a + b"}``; missing inputs of observed ones
-        are solved for: see :class:`diffputer.Constraints`. Not applied by uncertainty.
+        are solved for: see :class:`diffputer.Constraints`.
     inequalities : sequence of str, optional
         ``["start <= end"]``: filled cells keep to it.
     max_levels : int
@@ -306,10 +306,10 @@ churn
                 "Uncertainty without drawing needs engine='conditional', however: this imputer has "
                 f"engine={engine.name!r}. Use sample, and look at the spread of its draws."
             )
-        ends = ((1 - level) / 2, (1 + level) / 2)
+        ends, constrain = ((1 - level) / 2, (1 + level) / 2), self._constraints.on(table, self.schema_)
         with self._working() as progress:
             cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress)
-        return Uncertainty.of_cells(table, self._encoder, encoded.x, cells)
+        return Uncertainty.of_cells(table, self._encoder, encoded.x, cells, constrain)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted imputer to one file (safetensors and JSON, no pickle).

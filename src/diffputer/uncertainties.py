@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from .errors import DataWarning
+from .tables.constraints import BoundConstraints
 from .tables.encoding import TableEncoder
+from .tables.filling import Values
 from .tables.frames import Table
 from .tables.schema import Kind
 
@@ -25,7 +29,7 @@ class Uncertainty:
         the level that is filled in.
     std
         Standard deviation of each filled number in the units of its column (seconds for dates, times and
-        durations); NaN elsewhere. A pandas frame.
+        durations); NaN elsewhere, 0 where a formula and observed cells leave no choice. A pandas frame.
     probability
         Probability of each filled level; NaN elsewhere. A pandas frame.
     """
@@ -37,18 +41,24 @@ class Uncertainty:
 
     @classmethod
     def of_cells(
-        cls, table: Table, encoder: TableEncoder, x: NDArray[np.float32], cells: Any | None
+        cls,
+        table: Table,
+        encoder: TableEncoder,
+        x: NDArray[np.float32],
+        cells: Any | None,
+        constrain: BoundConstraints | None = None,
     ) -> Uncertainty:
         """Turn what the engine says of encoded cells into tables.
 
         Shape: x [n, d]; cells has deviation, lower, upper and probability [n, d], or is None where no
-        column is modelled.
+        column is modelled. Constraints are in force where they tie a cell to observed ones alone.
         """
         shape = (table.n_rows, table.n_columns)
         std, probability = np.full(shape, np.nan), np.full(shape, np.nan)
         lower = upper = x
         if cells is not None:
-            lower, upper = (np.where(np.isnan(end), cells.level, end) for end in (cells.lower, cells.upper))
+            known = np.where(np.isnan(cells.level), x, cells.level)
+            lower, upper = (np.where(np.isnan(end), known, end) for end in (cells.lower, cells.upper))
             unit = np.where(encoder.n_levels > 0, 1.0, encoder.deviation)
             holes = table.missing[:, encoder.blocks]
             seconds = np.array(
@@ -56,14 +66,44 @@ class Uncertainty:
             )
             std[:, encoder.blocks] = np.where(holes, cells.deviation * unit * seconds[encoder.blocks], np.nan)
             probability[:, encoder.blocks] = np.where(holes, cells.probability, np.nan)
+        ends = [encoder.decode(table, end) for end in (lower, upper)]
+        if constrain is not None and constrain.positions:
+            ends = _constrain(table, ends, std, constrain)
         index = table.native.index if isinstance(table.native, pd.DataFrame) else None
         columns = list(table.names)
         return cls(
-            encoder.fill(table, lower),
-            encoder.fill(table, upper),
+            table.with_filled(ends[0]),
+            table.with_filled(ends[1]),
             pd.DataFrame(std, index=index, columns=columns),
             pd.DataFrame(probability, index=index, columns=columns),
         )
+
+
+def _constrain(
+    table: Table, ends: list[dict[int, Values]], std: NDArray[np.float64], constrain: BoundConstraints
+) -> list[dict[int, Values]]:
+    """Put constraints in force where they tie a missing cell to observed ones alone.
+
+    There, the quantile of what sample would draw is the repaired quantile: cut off at the other side of an
+    inequality, or the one value that a formula allows. Cells that were missing together keep what the model
+    says: repaired ends would not be quantiles. ``std`` is set to 0 where a formula leaves no choice.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # ends are no values that anybody fills in
+        repaired = [constrain(end) for end in ends]
+    only = constrain.only_holes()
+    kept: list[dict[int, Values]] = [{}, {}]
+    for position in ends[0]:
+        holes = table.missing[:, position]
+        tied = only[holes, position]
+        for new, old, end in zip(repaired, ends, kept, strict=True):
+            end[position] = old[position].copy()
+            end[position][tied] = new[position][tied]
+        if position in constrain.computed:
+            equal = kept[0][position] == kept[1][position]
+            sure = tied & equal & (ends[0][position] != ends[1][position])
+            std[np.flatnonzero(holes)[sure], position] = 0.0
+    return kept
 
 
 _IN_MICROSECONDS = (Kind.DATETIME, Kind.DURATION, Kind.TIME)

@@ -140,3 +140,66 @@ def test_what_cannot_be_asked_is_refused_in_a_sentence(frame: pd.DataFrame, fitt
     paper = DiffPuter(random_state=0, **TINY_PAPER).fit(frame)
     with pytest.raises(SettingError, match=r"needs engine='conditional'.*engine='paper'\. Use sample"):
         paper.uncertainty(frame)
+
+
+def test_constraints_hold_where_they_tie_a_cell_to_observed_ones(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(0)
+    a = rng.gamma(2.0, size=80)
+    frame = pd.DataFrame({"a": a, "b": a + rng.gamma(1.0, size=80), "c": rng.normal(size=80)})
+    frame["sum"] = frame["a"] + frame["c"]
+    frame["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.round(10 * a), unit="D")
+    frame["end"] = frame["day"] + pd.to_timedelta(rng.integers(0, 9, 80), unit="D")
+    frame.loc[0:9, "sum"] = None  # computed
+    frame.loc[10:19, "c"] = None  # solved for
+    frame.loc[20:39, "b"] = None  # not below a
+    frame.loc[40:49, ["c", "sum"]] = None  # missing together
+    frame.loc[50:59, "end"] = None  # not before day
+    free = DiffPuter(random_state=0, **settings).fit(frame).uncertainty(frame)
+    tied = DiffPuter(
+        random_state=0, derived={"sum": "a + c"}, inequalities=["a <= b", "day <= end"], **settings
+    )
+    sure = tied.fit(frame).uncertainty(frame)
+
+    for rows, name in ((slice(0, 9), "sum"), (slice(10, 19), "c")):
+        exact = frame["a"] + frame["c"] if name == "sum" else frame["sum"] - frame["a"]
+        for end in (sure.lower, sure.upper):
+            np.testing.assert_allclose(end.loc[rows, name], exact.loc[rows], rtol=1e-6)
+        assert (sure.std.loc[rows, name] == 0).all()
+        assert (free.std.loc[rows, name] > 0).all()
+    for end, plain in ((sure.lower, free.lower), (sure.upper, free.upper)):
+        below = frame["a"][20:40]
+        np.testing.assert_allclose(end["b"][20:40], np.maximum(plain["b"][20:40], below), rtol=1e-6)
+        assert (end["end"][50:60] == np.maximum(plain["end"][50:60], frame["day"][50:60])).all()
+        pd.testing.assert_frame_equal(end.loc[40:49, ["c", "sum"]], plain.loc[40:49, ["c", "sum"]])
+    pd.testing.assert_series_equal(sure.std["b"], free.std["b"])  # the model's, before it is cut off
+
+
+def test_a_function_counts_where_nothing_else_is_missing(settings: dict[str, Any]) -> None:
+    frame = pd.DataFrame({"a": np.arange(40.0), "b": np.arange(40.0)[::-1] ** 2})
+    frame["c"] = 2 * frame["a"]
+    frame.loc[:4, "c"] = None
+    frame.loc[3:8, "b"] = None
+    sure = (
+        DiffPuter(random_state=0, derived={"c": lambda d: 2 * d["a"]}, **settings)
+        .fit(frame)
+        .uncertainty(frame)
+    )
+    assert sure.lower["c"][:3].tolist() == sure.upper["c"][:3].tolist() == [0.0, 2.0, 4.0]
+    assert (sure.lower["c"][3:5] < sure.upper["c"][3:5]).all()
+
+
+def test_stated_bounds_end_intervals(frame: pd.DataFrame, settings: dict[str, Any]) -> None:
+    part = frame[["size", "count"]].reset_index(drop=True)
+    middle = float(part["size"].median())
+    part.loc[part["size"] > middle, "size"] = middle
+    sure = DiffPuter(random_state=0, bounds={"size": (None, middle + 0.1)}, **settings).fit(part)
+    assert sure.uncertainty(part, level=0.99).upper["size"].max() <= middle + 0.1
+
+
+def test_complete_rows_change_nothing(frame: pd.DataFrame, fitted: DiffPuter) -> None:
+    incomplete = frame[frame.isna().any(axis=1)]
+    whole, part = fitted.uncertainty(frame), fitted.uncertainty(incomplete)
+    kept = frame.isna().any(axis=1).to_numpy()
+    assert 0 < kept.sum() < len(frame)
+    for name in ("lower", "upper", "std", "probability"):
+        pd.testing.assert_frame_equal(getattr(whole, name)[kept], getattr(part, name), check_exact=True)

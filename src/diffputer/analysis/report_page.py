@@ -15,6 +15,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from .origin import Origin
 from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_cell
 from .report_facts import Facts
 from .report_html import Cell, bar, link_to, sortable, to_json
@@ -22,7 +23,7 @@ from .report_warnings import LOOK, NOTE, SERIOUS
 from .report_words import GLOSSARY, count, methods_text, overall_errors, percent, reasons
 from .wording import short
 
-SHOWN_PATTERNS, SHOWN_NAMES = 12, 5
+SHOWN_PATTERNS, SHOWN_NAMES, PARTS = 12, 5, 10
 _SEVERITIES = {SERIOUS: "serious", LOOK: "worth a look", NOTE: "to know"}
 
 
@@ -261,30 +262,40 @@ def _sure(facts: Facts) -> str:
 
 def _reproduce(facts: Facts) -> str:
     origin = facts.origin
-    if not origin.software and origin.seed is None:
+    if not origin.software and origin.seed is None and not origin.parts:
         return "<p>The tables did not come with their settings.</p>"
     parts = []
     if origin.command:
         parts.append(f'<h3>Command</h3><pre id="command" tabindex="0">{escape(origin.command)}</pre>')
-    given = {**origin.parameters, "random_state": origin.seed}
-    listed = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
-    if len(listed) > 80:
-        listed = "".join(f"\n    {name}={_shown(value)}," for name, value in given.items()) + "\n"
-    code = (
-        f"from diffputer import DiffPuter\n\nimputer = DiffPuter({listed})\n"
-        "completed = imputer.fit_transform(table)  # table: the one the model was fitted to\n"
-        f"draws = imputer.sample(table, n_draws={facts.n_draws})"
-    )
+    if origin.parts:
+        code = "from diffputer import DiffPuter\n\n# Draws of several fits were joined:\n"
+        code += "\n".join(_constructor(part) for part in origin.parts[:PARTS])
+        code += f"\n# and {len(origin.parts) - PARTS} more" if len(origin.parts) > PARTS else ""
+    else:
+        code = (
+            f"from diffputer import DiffPuter\n\nimputer = {_constructor(origin)}\n"
+            "completed = imputer.fit_transform(table)  # table: the one the model was fitted to\n"
+            f"draws = imputer.sample(table, n_draws={facts.n_draws})"
+        )
     parts.append(f'<h3>Python</h3><pre id="code" tabindex="0">{escape(code)}</pre>')
     parts.append('<p class="js"><button type="button" data-copy="code">Copy the code</button></p>')
     software = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in origin.software.items())
     settings = "".join(
         f"<dt>{escape(k)}</dt><dd>{escape(_shown(v))}</dd>" for k, v in origin.settings.items()
     )
-    parts.append(f'<h3>Software</h3><dl class="facts">{software}<dt>seed</dt><dd>{origin.seed}</dd></dl>')
+    seeds = ", ".join(str(part.seed) for part in origin.parts[:PARTS]) or origin.seed
+    parts.append(f'<h3>Software</h3><dl class="facts">{software}<dt>seed</dt><dd>{seeds}</dd></dl>')
     if settings:
         parts.append(f'<details><summary>Every setting</summary><dl class="facts">{settings}</dl></details>')
     return "".join(parts)
+
+
+def _constructor(origin: Origin) -> str:
+    given = {**origin.parameters, "random_state": origin.seed}
+    listed = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
+    if len(listed) > 80:
+        listed = "".join(f"\n    {name}={_shown(value)}," for name, value in given.items()) + "\n"
+    return f"DiffPuter({listed})"
 
 
 def _shown(value: Any) -> str:

@@ -307,21 +307,23 @@ class ConditionalEngine:
     ) -> CellDistribution:
         """Give deviation and two quantiles of numbers, level and probability of categories, at once.
 
+        Rows that lack nothing are not looked at: NaN.
         Shape: x, missing [n, c].
         """
         numeric, categorical = self._columns.numeric, self._columns.categorical
         result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(5)))
         levels = torch.tensor(ends, device=self._device)
-        for part, answer in self._predictions(x, missing, progress):
-            size = part.stop - part.start
+        rows = np.flatnonzero(missing.any(axis=1))
+        for part, answer in self._predictions(x[rows], missing[rows], progress):
+            size, at = part.stop - part.start, rows[part]
             low, high = self._values_at_levels(answer.quantiles, levels)[:, :size].cpu().numpy()
-            result.lower[part, numeric], result.upper[part, numeric] = low, high
+            result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
             grid = (torch.arange(64, device=self._device) + 0.5) / 64
             spread = self._values_at_levels(answer.quantiles, grid).std(dim=0, correction=0)
-            result.deviation[part, numeric] = spread[:size].cpu().numpy()
+            result.deviation[np.ix_(at, numeric)] = spread[:size].cpu().numpy()
             for j, probabilities in zip(categorical, answer.probabilities, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
-                result.probability[part, j], result.level[part, j] = probability, level
+                result.probability[at, j], result.level[at, j] = probability, level
         return result
 
     def _values_at_levels(self, quantiles: Tensor, levels: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from diffputer.errors import InputError, warn_about_data
-from diffputer.tables.cells import Cells, Family, Floats, Storage
+from diffputer.tables.cells import Booleans, Cells, Family, Floats, Storage
 from diffputer.tables.clock import step_to_number, to_number
 from diffputer.tables.decoding import is_local, target_storage
 from diffputer.tables.draws import from_numbers, to_numbers
@@ -153,7 +153,7 @@ class BoundConstraints:
         self._labels = {str(name): name for name in table.names}
         self._functions = {self._find(name): rule for name, rule in constraints._functions.items()}
         formulas = {self._find(name): rule for name, rule in constraints._formulas.items()}
-        pairs = [(self._find(a), self._find(b)) for a, b in constraints._pairs]
+        self._pairs = pairs = [(self._find(a), self._find(b)) for a, b in constraints._pairs]
         for rule in formulas.values():
             for name in rule.names:
                 self._find(name)
@@ -223,6 +223,26 @@ class BoundConstraints:
                 if far.all():
                     raise InputError(f"{words} Correct the formula.")
                 warn_about_data(f"{words} These rows stay as they are.")
+
+    def only_holes(self) -> Booleans:
+        """Say which missing cells the constraints tie to observed cells alone. Shape: [n, columns]."""
+        missing = self._table.missing
+        groups: list[set[str]] = []
+        for tied in [*({target, *rule.names} for target, rule in self._formulas), *map(set, self._pairs)]:
+            near = [group for group in groups if group & tied]
+            groups = [*(group for group in groups if not group & tied), tied.union(*near)]
+        found = np.zeros_like(missing)
+        for group in [sorted(self.positions[name] for name in names) for names in groups]:
+            found[:, group] = missing[:, group] & (missing[:, group].sum(axis=1, keepdims=True) == 1)
+        for position in (self.positions[name] for name in self._functions):  # they may look at all columns
+            found[:, position] = missing[:, position] & (missing.sum(axis=1) == 1)
+        return found
+
+    @property
+    def computed(self) -> set[int]:
+        """Positions of columns that formulas and functions can determine."""
+        names = {name for target, rule in self._formulas for name in (target, *rule.names)}
+        return {self.positions[name] for name in names | set(self._functions)}
 
     def to_values(self, name: str, numbers: Floats) -> Values:
         """Numbers as values for cells of a column."""

@@ -31,18 +31,25 @@ PREFIX = ".draws."
 _KEY = b"diffputer"
 
 Filled = Sequence[Mapping[int, Values]]
+Contents = tuple[Table, list[dict[int, Values]], Schema | None, dict[str, Any] | None]
 
 
-def write_draws(path: PathLike, table: Table, filled: Filled, schema: Schema | None) -> None:
-    """Write draws into one file, all or nothing; see :func:`read_draws`.
+def write_draws(
+    path: PathLike,
+    table: Table,
+    filled: Filled,
+    schema: Schema | None,
+    origin: Mapping[str, Any] | None = None,
+) -> None:
+    """Write draws, and what is known of their origin, into one file, all or nothing; see :func:`read_draws`.
 
     What a Parquet file cannot give back as it was is an error, and nothing is written.
     """
     if str(path) == "-":
         raise InputError("Draws are written to a file, however: '-' is standard output. Name a path.")
     try:
-        data = _to_bytes(table, filled, schema)
-        again, _, _ = _from_bytes(data)
+        data = _to_bytes(table, filled, schema, origin)
+        again = _from_bytes(data)[0]
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, InputError):
             raise
@@ -54,8 +61,8 @@ def write_draws(path: PathLike, table: Table, filled: Filled, schema: Schema | N
     write_bytes(path, data)
 
 
-def read_draws(path: PathLike) -> tuple[Table, list[dict[int, Values]], Schema | None]:
-    """Read the table, the filled cells of each draw and the schema that :func:`write_draws` wrote."""
+def read_draws(path: PathLike) -> Contents:
+    """Read the table, the filled cells of each draw, the schema and the origin that were written."""
     data = read_bytes(path)
     try:
         return _from_bytes(data)
@@ -68,7 +75,7 @@ def read_draws(path: PathLike) -> tuple[Table, list[dict[int, Values]], Schema |
         ) from error
 
 
-def _to_bytes(table: Table, filled: Filled, schema: Schema | None) -> bytes:
+def _to_bytes(table: Table, filled: Filled, schema: Schema | None, origin: Mapping[str, Any] | None) -> bytes:
     arrow, dtypes = _to_arrow(table)
     known = arrow.schema
     types: dict[str, str] = {}
@@ -96,6 +103,7 @@ def _to_bytes(table: Table, filled: Filled, schema: Schema | None) -> bytes:
         "schema": None if schema is None else schema.to_dict(),
         "arrow": base64.b64encode(known.serialize().to_pybytes()).decode(),
         "levels": _levels(arrow.select(range(len(known)))),
+        "origin": origin,
     }
     metadata = {**(arrow.schema.metadata or {}), _KEY: json.dumps(facts).encode()}
     sink = pa.BufferOutputStream()
@@ -106,7 +114,7 @@ def _to_bytes(table: Table, filled: Filled, schema: Schema | None) -> bytes:
     return data
 
 
-def _from_bytes(data: bytes) -> tuple[Table, list[dict[int, Values]], Schema | None]:
+def _from_bytes(data: bytes) -> Contents:
     file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
     text = (file.schema_arrow.metadata or {}).get(_KEY)
     facts = json.loads(text) if text is not None else {}
@@ -130,7 +138,7 @@ def _from_bytes(data: bytes) -> tuple[Table, list[dict[int, Values]], Schema | N
         for draw in range(facts["n_draws"]):
             filled[draw][int(position)] = flat[:, draw]
     schema = None if facts["schema"] is None else Schema.from_dict(facts["schema"])
-    return table, filled, schema
+    return table, filled, schema, facts.get("origin")  # files of older versions have none
 
 
 def _levels(arrow: Any) -> dict[str, list[Any]]:

@@ -77,7 +77,8 @@ class _Notes:
         if self.numeric:
             warn_about_data(
                 f"Numbers stored as text are treated as categories: {', '.join(self.numeric)}. "
-                "Convert them, for example with pandas.to_numeric(errors='coerce')."
+                "If a word among them stands for a missing value, say so when the table is read; else "
+                "convert them, for example with pandas.to_numeric(errors='coerce')."
             )
         if self.rare:
             warn_about_data(
