@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -231,10 +232,15 @@ def _describe(
         "machine": machine,
         "git_hash": git_hash,
         "error": error,
-        "versions": describe_versions(entry.packages),
+        "versions": _versions(entry.packages),
         "settings": entry.described,
         "results": "" if error else json.dumps(results),
     }
+
+
+@cache
+def _versions(packages: tuple[str, ...]) -> str:
+    return describe_versions(packages)
 
 
 def _short(value: float | None) -> float | None:
