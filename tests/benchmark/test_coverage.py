@@ -336,6 +336,14 @@ def test_the_arithmetic_of_the_summary():
     assert measure([[1, 1, 1, 0, 2, None]], 1.0)["empirical_se"] is None
 
 
+def test_the_order_of_rows_does_not_matter_and_foreign_ones_are_refused():
+    rows = [raw(k, [0.4, 0.1, 9, 0.2, 0.6, 0.3], method=m) for k in range(2) for m in ("mice", "complete")]
+    assert summarise(rows) == summarise(rows[::-1])
+    assert next(iter(summarise(rows))).method == "complete"
+    with pytest.raises(InputError, match="however: odd is none of them"):
+        summarise([raw(0, [], design="odd")])
+
+
 def test_a_success_replaces_a_failure_whichever_comes_first():
     good, bad = raw(0, [0.4, 0.1, 9, 0.2, 0.6, 0.3]), raw(0, [], error="E: x", results="")
     for rows in ([good, bad], [bad, good]):

@@ -88,8 +88,10 @@ def _draw_marks(axes: Axes, group: Group, y: float, colour: str, face: str) -> N
         return
     if coverage < LEAST:
         axes.plot(LEAST, y, "<", markersize=4.5, color=colour, markerfacecolor=face, zorder=4)
-        axes.annotate(f"{100 * coverage:.0f}", (LEAST, y), (5, 0), textcoords="offset points",
-                      fontsize=SMALL - 2, color=colour, va="center")  # fmt: skip
+        axes.annotate(
+            f"{100 * coverage:.0f}", (LEAST, y), (5, 0), textcoords="offset points", fontsize=SMALL - 2,
+            color=colour, va="center", zorder=5, bbox={"facecolor": "white", "linewidth": 0, "pad": 0.4},
+        )  # fmt: skip
         return
     axes.plot((max(ends[0], LEAST), ends[1]), (y, y), "-", linewidth=1.1, color=colour, zorder=3)
     axes.plot(coverage, y, "o", markersize=4.5, color=colour, markerfacecolor=face, zorder=4)

@@ -16,7 +16,8 @@ import numpy as np
 
 from ...errors import InputError
 from ...tables.paths import write_bytes
-from .designs import DESIGNS
+from .designs import DESIGNS, MECHANISMS
+from .imputers import RIVALS, our_entries
 from .simulation import last_rows
 
 
@@ -97,26 +98,25 @@ def summarise(rows: Iterable[dict[str, str]]) -> list[Line]:
     Returns
     -------
     list of Line
-        One for each cell, method with its settings, and estimand, in the order of their first rows.
+        One for each cell, method with its settings, and estimand: the same for rows in any order.
     """
-    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    groups: dict[tuple[int | float | str, ...], list[dict[str, str]]] = {}
+    places = [list(names) for names in (DESIGNS, MECHANISMS, (*RIVALS, *our_entries({})))]
     for row in last_rows(rows):
-        key = (row["design"], row["mechanism"], f"{float(row['rate']):g}", row["rows"], row["draws"])
-        groups.setdefault((*key, row["method"], row["settings_hash"]), []).append(row)
-    order = {design: place for place, design in enumerate(DESIGNS)}
-    mechanisms = {"mcar": 0, "mar": 1, "mnar": 2}
-    ordered = sorted(groups.values(), key=lambda g: (order.get(g[0]["design"], 9), mechanisms.get(
-        g[0]["mechanism"], 9), float(g[0]["rate"]), int(g[0]["rows"]), int(g[0]["draws"])))  # fmt: skip
-    return [line for group in ordered for line in _summarise_group(group)]
+        names = (row["design"], row["mechanism"], row["method"])
+        if foreign := [name for name, known in zip(names, places, strict=True) if name not in known]:
+            raise InputError(
+                "Rows must be of designs, mechanisms and methods that this version has, however: "
+                f"{', '.join(foreign)} is none of them."
+            )
+        design, mechanism, method = (known.index(name) for name, known in zip(names, places, strict=True))
+        sizes = (float(row["rate"]), int(row["rows"]), int(row["draws"]))
+        groups.setdefault((design, mechanism, *sizes, method, row["settings_hash"]), []).append(row)
+    return [line for _, group in sorted(groups.items()) for line in _summarise_group(group)]
 
 
 def _summarise_group(group: Sequence[dict[str, str]]) -> list[Line]:
     first = group[0]
-    if first["design"] not in DESIGNS:
-        raise InputError(
-            f"Rows must be of a design that this version has, however: {first['design']!r} is not among "
-            f"{', '.join(DESIGNS)}."
-        )
     good = [row for row in group if not row["error"]]
     results = [json.loads(row["results"]) for row in good]
     shared: dict[str, Any] = {
@@ -132,7 +132,7 @@ def _summarise_group(group: Sequence[dict[str, str]]) -> list[Line]:
         "failures": len(group) - len(good),
         "missing": _mean([float(row["missing"]) for row in good], 4),
         "seconds": _mean([float(row["fit_seconds"]) + float(row["draw_seconds"]) for row in good], 3),
-        **{name: " / ".join(dict.fromkeys(row[name] for row in group))
+        **{name: " / ".join(sorted({row[name] for row in group}))
            for name in ("machine", "git_hash", "versions", "settings")},
     }  # fmt: skip
     return [

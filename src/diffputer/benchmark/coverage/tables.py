@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..report.layout import Cell, Picture, Report, Section, Table
 from ..report.markdown import write_markdown
 from .designs import DESIGNS
-from .imputers import RIVALS
+from .imputers import RIVALS, our_entries
 from .summary import Line
 
 #: Whose widths others are divided by.
@@ -71,9 +71,9 @@ def select(lines: Sequence[Line], **wanted: object) -> Group:
 
 def name_methods(lines: Sequence[Line]) -> dict[tuple[str, str], str]:
     """Give (method, settings) -> a title of its own, rivals first."""
-    places = {name: place for place, name in enumerate(RIVALS)}
+    places = {name: place for place, name in enumerate((*RIVALS, *our_entries({})))}
     titles = {(line.method, line.settings_hash): line.title for line in lines}
-    keys = sorted(titles, key=lambda key: places.get(key[0], len(places)))
+    keys = sorted(titles, key=lambda key: (places.get(key[0], len(places)), key[1]))
     every = list(titles.values())
     return {key: titles[key] if every.count(titles[key]) == 1 else f"{titles[key]} [{key[1][:4]}]"
             for key in keys}  # fmt: skip
