@@ -146,6 +146,12 @@ def test_complete_data_cover_and_the_column_mean_does_not(tmp_path):
     assert {line.repetitions for line in lines} == {250}
 
 
+def test_chained_bayesian_regressions_cover_where_they_are_the_right_model(tmp_path):
+    lines = run(tmp_path / "raw.csv", "mice-norm", rows=100, draws=5, repetitions=range(40))
+    assert np.mean([line.coverage for line in lines]) == pytest.approx(0.95, abs=0.05)
+    assert all(abs(line.bias) < 4.5 * line.empirical_se / np.sqrt(40) for line in lines)
+
+
 # --- methods ------------------------------------------------------------------------------------------------
 
 
@@ -164,13 +170,13 @@ def test_every_method_sees_the_same_table_and_every_repetition_another():
 
 def test_methods_answer_every_estimand_with_an_interval_and_fmi_where_they_draw():
     there = sample()
-    answers = run_entries(entries("complete", "cases", "mean", "mice", "diffputer"), there)
+    answers = run_entries(entries("complete", "cases", "mean", "mice", "mice-norm", "diffputer"), there)
     for name, answer in answers.items():
         assert not answer.error
         assert set(answer.intervals) == set(there.design.truth)
         for interval in answer.intervals.values():
             assert interval.low < interval.estimate < interval.high
-            assert (interval.fmi is not None) == (name in ("mice", "diffputer"))
+            assert (interval.fmi is not None) == (name in ("mice", "mice-norm", "diffputer"))
     assert answers["complete"].intervals["x1"] == analyse_one(there.design, there.complete)["x1"]
     assert answers["cases"].intervals["x1"].df == len(there.incomplete.dropna()) - 4
 

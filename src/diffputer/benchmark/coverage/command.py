@@ -48,8 +48,8 @@ def coverage(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="complete, cases, mean, mice, miceforest, diffputer, diffputer-none, diffputer-linear, "
-            "diffputer-bootstrap.",
+            help="complete, cases, mean, mice, mice-norm, miceforest, diffputer, diffputer-none, "
+            "diffputer-linear, diffputer-bootstrap.",
             show_default="all but bootstrap",
         ),
     ] = None,

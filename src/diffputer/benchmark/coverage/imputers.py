@@ -17,6 +17,7 @@ import pandas as pd
 
 from ...errors import SettingError, require
 from ...runtime.seeding import derive_seed
+from .chained import draw_chained
 from .designs import Design
 from .estimates import Interval, analyse_draws, analyse_one
 
@@ -117,6 +118,13 @@ def _run_mice(sample: Sample) -> Mapping[str, Interval]:
     return analyse_draws(sample.design, tables)
 
 
+def _run_norm(sample: Sample) -> Mapping[str, Interval]:
+    x, names = sample.incomplete.to_numpy(dtype=np.float64), list(sample.incomplete.columns)
+    rng = np.random.default_rng(abs(derive_seed(sample.seed, "mice-norm")))
+    tables = [pd.DataFrame(draw_chained(x, MICE_ROUNDS, rng), columns=names) for _ in range(sample.n_draws)]
+    return analyse_draws(sample.design, tables)
+
+
 def _run_forest(sample: Sample) -> Mapping[str, Interval]:
     miceforest = require("miceforest", extra="rivals")
     kernel = miceforest.ImputationKernel(
@@ -141,6 +149,9 @@ RIVALS: dict[str, Entry] = {
         Entry("mice", "MICE (scikit-learn)",
               "IterativeImputer with BayesianRidge and sample_posterior, once a draw.", _run_mice,
               {"max_iter": MICE_ROUNDS, "sample_posterior": True}, ("scikit-learn",)),
+        Entry("mice-norm", "MICE (Bayesian regression)",
+              "Chained linear regressions whose coefficients are drawn, R's norm; own code.", _run_norm,
+              {"max_iter": MICE_ROUNDS}),
         Entry("miceforest", "miceforest", "Chained LightGBM with mean matching, its defaults.", _run_forest,
               {"iterations": FOREST_ROUNDS}, ("miceforest", "lightgbm")),
     )

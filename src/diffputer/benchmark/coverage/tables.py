@@ -144,7 +144,7 @@ def _write(group: Group, reference: Group) -> Cell:
     coverage, lowest = group.coverage, group.lowest
     if coverage is None or lowest is None:
         return Cell("failed" if group.lines else "")
-    text = f"{100 * coverage:.1f} ({100 * lowest:.1f})"
+    text = f"{100 * coverage:.1f} ({100 * lowest:.0f})"
     ratio = group.relative_width(reference)
     if ratio is not None:
         text += f" ×{ratio:.2f}"
