@@ -143,6 +143,15 @@ def test_the_settings_page_has_every_setting_of_the_conditional_engine_with_its_
         assert cells[-1]
 
 
+def test_the_coverage_page_shows_the_committed_summary() -> None:
+    from diffputer.benchmark.coverage.summary import read_summary
+    from diffputer.benchmark.coverage.tables import make_report, put_into_page, write_part
+
+    page = (ROOT / "docs" / "coverage.md").read_text()
+    lines = read_summary(ROOT / "benchmarks" / "coverage" / "summary.csv")
+    assert put_into_page(page, write_part(make_report(lines))) == page
+
+
 def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
     with open(RESULTS / "paper-engine" / "mcar-h200.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if not row["em_round"]]

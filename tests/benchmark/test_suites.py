@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from diffputer.benchmark import campaign, scheduler
 from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
-from diffputer.benchmark.cli import _ending_like_ctrl_c
 from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
-from diffputer.benchmark.processes import resident_gigabytes
+from diffputer.benchmark.processes import ending_like_ctrl_c, resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
 from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
 from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
@@ -381,7 +380,7 @@ def test_bar_shows_what_is_left(capsys, monkeypatch):
 
 def test_a_request_to_end_is_taken_for_ctrl_c():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), _ending_like_ctrl_c():
+    with pytest.raises(KeyboardInterrupt), ending_like_ctrl_c():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before
 

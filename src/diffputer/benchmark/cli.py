@@ -5,12 +5,8 @@ Nothing heavy is imported until a command runs, so that ``--help`` answers at on
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +14,8 @@ import typer
 
 from ..errors import SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter
+from .coverage.command import coverage
+from .processes import ending_like_ctrl_c
 from .table_command import table
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command()(table)
+app.command()(coverage)
 
 _Data = typer.Option(
     "--data", metavar="DIR", help="Folder of the data sets.", show_default="$DIFFPUTER_DATA, else the cache"
@@ -136,7 +135,7 @@ def run(
     [cyan]diffputer bench run paper-mcar --methods diffputer-balanced --seeds 0,1 --device cuda[/]
     """
     session = Reporter(quiet, debug)
-    with session.reporting(), _ending_like_ctrl_c():
+    with session.reporting(), ending_like_ctrl_c():
         from .suites import Limits, load_suite
 
         chosen = load_suite(suite)
@@ -236,20 +235,3 @@ def _numbers(text: str | None) -> list[int] | None:
         return None if text is None else [int(part) for part in _split(text) or []]
     except ValueError:
         raise SettingError(f"--seeds must be whole numbers, as in 0,1,2, however: {text!r}.") from None
-
-
-@contextmanager
-def _ending_like_ctrl_c() -> Iterator[None]:
-    """Let a request to end (SIGTERM, of a batch system say) stop the run as cleanly as Ctrl-C does."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

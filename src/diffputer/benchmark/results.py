@@ -25,7 +25,9 @@ FIELDS = (
 )  # fmt: skip
 
 
-def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
+def append_rows(
+    path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], fields: Sequence[str] = FIELDS
+) -> None:
     """Append results to a CSV file in one write, so that several processes may do so at the same time.
 
     Parameters
@@ -33,29 +35,35 @@ def append_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]])
     path : path
         Of the file; it is made, with its header, if it is not there.
     rows : sequence of dict
-        With the columns `FIELDS`.
+        With the columns ``fields``.
+    fields : sequence of str
+        The columns of the file, in order.
     """
     for row in rows:
-        if set(row) != set(FIELDS):
-            different = sorted(set(row) ^ set(FIELDS))
+        if set(row) != set(fields):
+            different = sorted(set(row) ^ set(fields))
             raise InputError(f"A result must have the columns of FIELDS, however: {different} differ.")
     target = Path(path)
     if not target.exists():
-        _create(target)
-    check_columns(target)
-    text = "".join(_format_line([row[name] for name in FIELDS]) for row in rows)
+        _create(target, fields)
+    check_columns(target, fields)
+    text = "".join(_format_line([row[name] for name in fields]) for row in rows)
     _append(target, text.encode())
 
 
-def check_columns(path: str | os.PathLike[str]) -> None:
+def check_columns(path: str | os.PathLike[str], fields: Sequence[str] = FIELDS) -> None:
     """Refuse a file of results that this version cannot append to."""
     with open(path, newline="", encoding="utf-8") as file:
         header = next(csv.reader(file), [])
-    if header != list(FIELDS):
+    if header != list(fields):
         raise InputError(
             f"Results must go to a file with the columns of this version, however: {path} has other ones. "
-            "Write to a new file, or add the columns that are new with "
-            "diffputer.benchmark.results.add_columns(path)."
+            "Write to a new file"
+            + (
+                ", or add the columns that are new with diffputer.benchmark.results.add_columns(path)."
+                if fields is FIELDS
+                else "."
+            )
         )
 
 
@@ -97,13 +105,13 @@ def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]
     os.replace(temporary, target)
 
 
-def _create(target: Path) -> None:
+def _create(target: Path, fields: Sequence[str]) -> None:
     """Make a file with a header; it appears whole or not at all, and never replaces one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         os.fchmod(handle, 0o644)
-        os.write(handle, _format_line(list(FIELDS)).encode())
+        os.write(handle, _format_line(list(fields)).encode())
         os.close(handle)
         os.link(temporary, target)
     except FileExistsError:
