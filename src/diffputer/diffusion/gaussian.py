@@ -4,13 +4,16 @@ Normal scores z of numbers and centred indicators of levels are taken to be join
 are found by EM over rows with holes, shrunk towards independence where rows are few:
 
     E-step  the expectation of every row's unknown part and its covariance given the known part
-    M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = d / (d + pairs)
+    M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = f d / (d + pairs)
 
-with pairs the rows that show a pair of columns. Small tables were imputed better by it than by the networks
+with pairs the rows that show a pair of columns, and f = 1 or less where held-out cells say so: columns that
+follow from each other want little shrinking. Small tables were imputed better by it than by the networks
 (docs/dev/conditional.md); held-out cells say how much it counts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +32,14 @@ MOST_COLUMNS = 64
 SMALLEST_PROBABILITY = 1e-3
 #: Points of the normal distribution over which E[x] is averaged.
 POINTS = 32
+#: What is tried for f where rows are so few that shrinking by a share of a matters.
+SHRINKINGS, SMALLEST_SHRINKING = (1.0, 0.1, 0.001), 1e-3
 _BLOCK = 4096
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Give slices of n rows that are treated together."""
+    return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
 
 
 def most_rows(n_columns: int) -> int:
@@ -58,6 +68,7 @@ class GaussianCopula(nn.Module):
     def __init__(self, n_numeric: int, levels: list[int]) -> None:
         super().__init__()
         self.p, self.levels = n_numeric, levels
+        self.shrinking = 1.0
         d = n_numeric + sum(levels)
         slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
@@ -72,9 +83,12 @@ class GaussianCopula(nn.Module):
 
         Shape: two of [n, d].
         """
+        return self._with_indicators(rows.z, rows)
+
+    def _with_indicators(self, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         known_levels = (rows.levels >= 0)[:, self.slot_column]
         indicators = (rows.levels[:, self.slot_column] == self.slot_level).double() - self.frequencies
-        values = torch.cat([rows.z.double() * rows.known, indicators * known_levels], dim=1)
+        values = torch.cat([numbers.double() * rows.known, indicators * known_levels], dim=1)
         return values, torch.cat([rows.known, known_levels], dim=1)
 
     def condition(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,6 +109,25 @@ class GaussianCopula(nn.Module):
         expected = torch.where(known > 0, values, expected)
         return expected, rest * unknown[:, :, None] * unknown[:, None, :]
 
+    def shrinks(self, rows: Rows) -> float:
+        """Give a, with f = 1."""
+        pairs = float((self.latent(rows)[1].double().mean(dim=0)).square().mean()) * len(rows.levels)
+        d = len(self.covariance)
+        return d / (d + pairs)
+
+    @torch.no_grad()
+    def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
+        """Fit it with the shrinking that loses least."""
+        tried = {}
+        some = SHRINKINGS if self.shrinks(rows) > SMALLEST_SHRINKING else SHRINKINGS[:1]
+        for self.shrinking in some:
+            self.fit(rows)
+            tried[self.shrinking] = loss()
+        best = min(tried, key=lambda f: tried[f])
+        if best != self.shrinking:
+            self.shrinking = best
+            self.fit(rows)
+
     @torch.no_grad()
     def fit(self, rows: Rows) -> None:
         """Find the covariance from rows in which only known cells are described."""
@@ -103,16 +136,13 @@ class GaussianCopula(nn.Module):
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
         n = len(rows.levels)
         values, known = self.latent(rows)
-        pairs = float((known.double().mean(dim=0)).square().mean()) * n
-        d = len(self.covariance)
-        shrink = d / (d + pairs)
+        shrink = self.shrinking * self.shrinks(rows)
         spread = (values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4)
         self.middle.zero_()
         self.covariance.copy_(torch.diag(spread))
         for _ in range(ROUNDS):
             first, total = torch.zeros_like(self.middle), torch.zeros_like(self.covariance)
-            for start in range(0, n, _BLOCK):
-                part = slice(start, start + _BLOCK)
+            for part in blocks(n):
                 expected, rest = self.condition(values[part], known[part])
                 first += expected.sum(dim=0)
                 total += expected.T @ expected + rest.sum(dim=0)
@@ -123,11 +153,9 @@ class GaussianCopula(nn.Module):
     @torch.no_grad()
     def predict(self, rows: Rows, marginals: Marginals) -> Prediction:
         """Answer blank rows as the networks do."""
-        parts = [
-            self._predict(rows.part(slice(s, s + _BLOCK)), marginals)
-            for s in range(0, len(rows.levels), _BLOCK)
-        ]
-        return Prediction.join(parts)
+        return Prediction.join(
+            [self._predict(rows.part(part), marginals) for part in blocks(len(rows.levels))]
+        )
 
     def _predict(self, rows: Rows, marginals: Marginals) -> Prediction:
         expected, rest = self.condition(*self.latent(rows))
@@ -159,10 +187,7 @@ class GaussianCopula(nn.Module):
 
         Shape: rows of n, keys [n], width [p] -> z [n, p], levels [n, q].
         """
-        results = [
-            self._draw(rows.part(slice(s, s + _BLOCK)), keys[s : s + _BLOCK], width)
-            for s in range(0, len(keys), _BLOCK)
-        ]
+        results = [self._draw(rows.part(part), keys[part], width) for part in blocks(len(keys))]
         return torch.cat([z for z, _ in results]), torch.cat([levels for _, levels in results])
 
     def _draw(self, rows: Rows, keys: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -182,7 +182,7 @@ class ConditionalEngine:
                 self.model.trees.load_state_dict(growing.result().state_dict())
             held_out_loss = float("nan")
             if self._validation is not None:
-                self._fit_copula(self._m)
+                self._fit_linear(self._m, choose=True)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
@@ -220,9 +220,9 @@ class ConditionalEngine:
         return growing
 
     def finish(self) -> None:
-        """Let the copula, whose share is known by now, see the held-out cells too."""
+        """Let linear parts, whose shares are known by now, see the held-out cells too."""
         if self._validation is not None:
-            self._fit_copula(self._missing)
+            self._fit_linear(self._missing, choose=False)
 
     def _multiplications(self, trainer: Trainer) -> int:
         """Say how large a training step is: rows, blank and noised, times weights (and columns)."""
@@ -232,11 +232,17 @@ class ConditionalEngine:
         rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
         return int(rows * weights * (len(self.n_levels) if attends else 1))
 
-    def _fit_copula(self, missing: NDArray[np.bool_]) -> None:
-        if self.model.copula is not None:
-            n_rows = min(len(missing), most_rows(len(self.model.copula.covariance)))
+    def _fit_linear(self, missing: NDArray[np.bool_], *, choose: bool) -> None:
+        """Fit what is linear; held-out cells choose how far it is shrunk."""
+        assert self._validation is not None
+        for part, loss in self.model.linear_parts(self._validation):
+            n_rows = min(len(missing), most_rows(len(part.covariance)))
             some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
-            self.model.copula.fit(self._describe(self._x[some], missing[some]))
+            rows = self._describe(self._x[some], missing[some])
+            if choose:
+                part.fit_best(rows, loss)
+            else:
+                part.fit(rows)
 
     def e_step(
         self,
