@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
+from .drawing import Drawn, draw_rows
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
 from .residuals import MEDIAN, QUANTILES
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
+from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
@@ -46,8 +48,10 @@ class Ensemble(nn.Module):
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
         super().__init__()
         p, levels, s = len(columns.numeric), columns.levels, settings
+        self._settings = settings
         self.marginals = Marginals(p)
         self.copula = GaussianCopula(p, levels) if p + sum(levels) <= MOST_COLUMNS else None
+        self.variants = Variants(p + sum(levels)) if self.copula is not None else None
         # Numbers first, then categories, as rows are described.
         self.trees = (
             BoostedTrees([0] * p + levels, n_trees=s.boosted_trees, depth=s.tree_depth)
@@ -184,6 +188,30 @@ class Ensemble(nn.Module):
             owners.append((part, counts[part] % members))
             counts[part] += 1
         return owners
+
+    def changes(self, n_draws: int) -> list[Change | None]:
+        """Say how the model differs in each draw; where there is no copula it cannot be told."""
+        if self.copula is None or self.variants is None or not self.variants.fitted:
+            return [None] * n_draws
+        return [self.variants.change(self.copula, draw) for draw in range(n_draws)]
+
+    def draw(
+        self,
+        part: int,
+        member: ConditionalNetwork | None,
+        rows: Rows,
+        keys: Tensor,
+        dtype: torch.dtype,
+        change: Change | None = None,
+    ) -> Drawn:
+        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
+        width = self.width_of(part)
+        if member is not None:
+            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change)
+        copula = self.copula if change is None else change.variant
+        assert copula is not None
+        z, levels = copula.draw(rows, keys, width)
+        return Drawn(self.marginals.values_at(z), levels)
 
     def width_of(self, part: int) -> Tensor:
         """Give how wide the draws of a part are. Shape: [p]."""
