@@ -16,6 +16,7 @@ memorises its own last imputations and EM stalls; docs/dev/deviations.md has the
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterator
@@ -173,6 +174,11 @@ class EMResult:
     """How well the held-out cells of each column were imputed in the best round."""
     resampled: tuple[Engine, ...] = ()
     """The same fitted to rows drawn with replacement; where there are some, they draw in turn."""
+
+    def use(self, device: torch.device | str, dtype: torch.dtype) -> EMResult:
+        """Give the same on another device, or in another precision, without the table."""
+        engine, *others = (engine.use(device, dtype) for engine in (self.engine, *self.resampled))
+        return dataclasses.replace(self, engine=engine, resampled=tuple(others))
 
 
 class Checkpoint(Protocol):

@@ -24,7 +24,7 @@ from .errors import InputError, SettingError
 from .imputations import Imputations
 from .parameters import Parameters
 from .reports import origin_of, write_report
-from .resampling import fit_resampled
+from .resampling import choose_models, fit_resampled
 from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
@@ -78,8 +78,7 @@ class DiffPuter(Parameters):
     bootstrap_models : int
         Of "bootstrap": how many fits, each as long as the first, take turns in drawing.
     time_budget : float, optional
-        Seconds that fitting and imputing the table may take, refits included. The fit ends with what it has
-        by then.
+        Seconds that fitting, refits included, and imputing may take. The fit ends with what it has by then.
     checkpoint : path, optional
         A file that holds the state after each EM round; a fit that was killed goes on from there.
     progress : bool, optional
@@ -172,10 +171,9 @@ churn
         self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
     ) -> EMResult:
         encoded = self._encoder.encode(table)
-        make = partial(
-            make_engine, self._encoder.n_levels, settings, device, resolve_precision(self.precision, device)
-        )
-        n_models = int(self.bootstrap_models) if self.model_uncertainty == "bootstrap" else 0
+        dtype = resolve_precision(self.precision, device)
+        make = partial(make_engine, self._encoder.n_levels, settings, device, dtype)
+        n_models = self.bootstrap_models if self.model_uncertainty == "bootstrap" else 0
         with self._working() as progress:
             result = fit_em(
                 make(),
@@ -183,7 +181,7 @@ churn
                 encoded.missing,
                 self._encoder.blocks,
                 seed=self.seed_,
-                deadline=deadline.share(1 / (1 + n_models)) if n_models else deadline,
+                deadline=deadline.share(1 / (1 + n_models)),
                 progress=progress,
                 checkpoint=self._open_checkpoint(encoded, settings),
             )
@@ -191,7 +189,7 @@ churn
                 make, encoded, self._encoder, n_models, seed=self.seed_, deadline=deadline, progress=progress
             )
         # A fitted imputer is the same thing on every machine, and does not hold on to the table.
-        return dataclasses.replace(result, engine=result.engine.use("cpu", torch.float32), resampled=refits)
+        return dataclasses.replace(result, resampled=refits).use("cpu", torch.float32)
 
     def _open_checkpoint(self, encoded: Encoded, settings: Settings) -> Checkpoint | None:
         """Give EM what is told of every round; the benchmark puts its own here."""
@@ -264,15 +262,14 @@ churn
             "Ask for fewer draws, or draw for a part of the rows at a time.",
         )
         encoded = self._encoder.encode(table)
-        constrain = self._constraints.on(table, self.schema_)
+        constrain, x = self._constraints.on(table, self.schema_), encoded.x
         if self._result is None or rows == 0:
-            filled = constrain(self._encoder.decode(table, encoded.x))
+            filled = constrain(self._encoder.decode(table, x))
             return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self))
-        result, x, vary = self._on_device(self._result), encoded.x, self.model_uncertainty == "linear"
+        result, vary = choose_models(self._on_device(self._result), self.model_uncertainty)
         with self._working() as progress:
             drawn = draw(x, encoded.missing, result, n_draws, seed=self.seed_, vary=vary, progress=progress)
-            blocks = list(drawn)
-        return Imputations.from_draws(table, self._encoder, x, blocks, constrain, origin_of(self))
+            return Imputations.from_draws(table, self._encoder, x, list(drawn), constrain, origin_of(self))
 
     def report(self, X: Any, path: str | os.PathLike[str], n_draws: int = 5, max_rows: int = 20_000) -> None:
         """Write one HTML file on what is missing in a table, what would be filled in, and how sure that is.
@@ -400,7 +397,4 @@ churn
     def _on_device(self, result: EMResult) -> EMResult:
         """Give the fitted result where it shall compute, and in the precision it shall have."""
         device = resolve_device(self.device)
-        precision = resolve_precision(self.precision, device)
-        resampled = tuple(engine.use(device, precision) for engine in result.resampled)
-        engine = result.engine.use(device, precision)
-        return dataclasses.replace(result, engine=engine, resampled=resampled)
+        return result.use(device, resolve_precision(self.precision, device))

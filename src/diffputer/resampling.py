@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from .em import Engine, fit_em
+from .em import EMResult, Engine, fit_em
+from .errors import SettingError
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed
+from .settings import MODEL_UNCERTAINTIES, check_choice
 from .tables.encoding import Encoded, TableEncoder
+
+
+def choose_models(result: EMResult, model_uncertainty: str) -> tuple[EMResult, bool]:
+    """Give what draws are made of: the fitted engine or the resampled ones, and whether it varies."""
+    check_choice("model_uncertainty", model_uncertainty, MODEL_UNCERTAINTIES)
+    if model_uncertainty != "bootstrap":
+        return dataclasses.replace(result, resampled=()), model_uncertainty == "linear"
+    if not result.resampled:
+        raise SettingError(
+            "Draws of model_uncertainty='bootstrap' need the models of resampled rows, however: this imputer "
+            "was fitted without. Fit it again."
+        )
+    return result, False
 
 
 def fit_resampled(
