@@ -37,6 +37,7 @@ class Ensemble(nn.Module):
     shares: Tensor
     widths: Tensor
     linear_share: Tensor
+    linear_draws: Tensor
     linear_width: Tensor
     together: Tensor
     trust: Tensor
@@ -72,6 +73,7 @@ class Ensemble(nn.Module):
         self.register_buffer("shares", torch.full((len(self.networks),), 1 / len(self.networks)))
         self.register_buffer("widths", torch.ones(len(self.networks), p))
         self.register_buffer("linear_share", torch.zeros(()))
+        self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
         self.register_buffer("trust", torch.ones(()))
@@ -118,8 +120,10 @@ class Ensemble(nn.Module):
             self.shares.copy_(torch.tensor([share, 1 - share]))
         if self.copula is not None:
             linear = self.copula.predict(validation.rows, self.marginals)
-            share, answer = _best_mix(linear, answer, validation)
+            networks = answer
+            share, answer = _best_mix(linear, networks, validation)
             self.linear_share.fill_(share)
+            self.linear_draws.fill_(_simplest_share(linear, networks, share, validation))
         if self.trees is not None:
             of_trees = self._ask_trees(self.trees, validation.rows)
             mixes = [_add_trees(answer, of_trees, torch.full_like(self.tree_shares, t)) for t in SHARES]
@@ -178,7 +182,7 @@ class Ensemble(nn.Module):
         Each part gets as many draws as its share, evenly spread, and its members take turns; fewer draws
         are the first of more.
         """
-        linear = float(self.linear_share) if self.copula is not None else 0.0
+        linear = float(self.linear_draws) if self.copula is not None else 0.0
         shares = {k: (1 - linear) * share for k, share in enumerate(self.shares.tolist())} | {LINEAR: linear}
         counts = dict.fromkeys(shares, 0)
         owners = []
@@ -232,6 +236,20 @@ def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[flo
     mixes = [mix([a, b], [share, 1 - share]) for share in SHARES]
     best = int(np.argmin([validation.loss(prediction) for prediction in mixes]))
     return SHARES[best], mixes[best]
+
+
+def _simplest_share(linear: Prediction, networks: Prediction, best: float, validation: Validation) -> float:
+    """Give the largest share of the copula that held-out cells do not tell from the best one.
+
+    How the missing cells of a row go together is learnt from few rows by the copula, not by the networks, and
+    single cells that are held out do not show it: where they leave the choice, draws are the copula's.
+    """
+    chosen = mix([linear, networks], [best, 1 - best])
+    for share in sorted(SHARES, reverse=True):
+        worse, error = validation.worse_by(mix([linear, networks], [share, 1 - share]), chosen)
+        if worse <= error:
+            return share
+    return best
 
 
 def _add_trees(answer: Prediction, of_trees: tuple[Tensor, list[Tensor]], shares: Tensor) -> Prediction:
