@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
+from .drawing import Drawn, draw_rows
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
@@ -17,6 +18,7 @@ from .prediction import Prediction, mix, predict
 from .residuals import MEDIAN, QUANTILES
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
+from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
@@ -40,6 +42,7 @@ class Ensemble(nn.Module):
     shares: Tensor
     widths: Tensor
     linear_share: Tensor
+    linear_draws: Tensor
     linear_width: Tensor
     together: Tensor
     trust: Tensor
@@ -52,8 +55,10 @@ class Ensemble(nn.Module):
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
         super().__init__()
         p, levels, s = len(columns.numeric), columns.levels, settings
+        self._settings = settings
         self.marginals = Marginals(p)
         self.copula = GaussianCopula(p, levels) if p + sum(levels) <= MOST_COLUMNS else None
+        self.variants = Variants(p + sum(levels)) if self.copula is not None else None
         self.line = LinearValues.of(p, levels)
         # Numbers first, then categories, as rows are described.
         self.trees = (
@@ -75,6 +80,7 @@ class Ensemble(nn.Module):
         self.register_buffer("shares", torch.full((len(self.networks),), 1 / len(self.networks)))
         self.register_buffer("widths", torch.ones(len(self.networks), p))
         self.register_buffer("linear_share", torch.zeros(()))
+        self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
         self.register_buffer("trust", torch.ones(()))
@@ -133,8 +139,10 @@ class Ensemble(nn.Module):
             self.shares.copy_(torch.tensor([share, 1 - share]))
         if self.copula is not None:
             linear = self.copula.predict(validation.rows, self.marginals)
-            share, answer = _best_mix(linear, answer, validation)
+            networks = answer
+            share, answer = _best_mix(linear, networks, validation)
             self.linear_share.fill_(share)
+            self.linear_draws.fill_(_simplest_share(linear, networks, share, validation))
         if self.line is not None:
             means = self.line.means(validation.rows)
             mixes = [_add(answer, means, None, torch.full_like(self.line_shares, t)) for t in SHARES]
@@ -200,7 +208,7 @@ class Ensemble(nn.Module):
         Each part gets as many draws as its share, evenly spread, and its members take turns; fewer draws
         are the first of more.
         """
-        linear = float(self.linear_share) if self.copula is not None else 0.0
+        linear = float(self.linear_draws) if self.copula is not None else 0.0
         shares = {k: (1 - linear) * share for k, share in enumerate(self.shares.tolist())} | {LINEAR: linear}
         counts = dict.fromkeys(shares, 0)
         owners = []
@@ -210,6 +218,30 @@ class Ensemble(nn.Module):
             owners.append((part, counts[part] % members))
             counts[part] += 1
         return owners
+
+    def changes(self, n_draws: int) -> list[Change | None]:
+        """Say how the model differs in each draw; where there is no copula it cannot be told."""
+        if self.copula is None or self.variants is None or not self.variants.fitted:
+            return [None] * n_draws
+        return [self.variants.change(self.copula, draw) for draw in range(n_draws)]
+
+    def draw(
+        self,
+        part: int,
+        member: ConditionalNetwork | None,
+        rows: Rows,
+        keys: Tensor,
+        dtype: torch.dtype,
+        change: Change | None = None,
+    ) -> Drawn:
+        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
+        width = self.width_of(part)
+        if member is not None:
+            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change)
+        copula = self.copula if change is None else change.variant
+        assert copula is not None
+        z, levels = copula.draw(rows, keys, width)
+        return Drawn(self.marginals.values_at(z), levels)
 
     def width_of(self, part: int) -> Tensor:
         """Give how wide the draws of a part are. Shape: [p]."""
@@ -252,6 +284,20 @@ def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[flo
     losses = torch.tensor([validation.loss(prediction) for prediction in mixes])
     share = float(_likely_share(losses[:, None], validation.n_cells)[0])
     return share, mix([a, b], [share, 1 - share])
+
+
+def _simplest_share(linear: Prediction, networks: Prediction, best: float, validation: Validation) -> float:
+    """Give the largest share of the copula that held-out cells do not tell from the best one.
+
+    How the missing cells of a row go together is learnt from few rows by the copula, not by the networks, and
+    single cells that are held out do not show it: where they leave the choice, draws are the copula's.
+    """
+    chosen = mix([linear, networks], [best, 1 - best])
+    for share in sorted(SHARES, reverse=True):
+        worse, error = validation.worse_by(mix([linear, networks], [share, 1 - share]), chosen)
+        if worse <= error:
+            return share
+    return best
 
 
 def _add(answer: Prediction, means: Tensor, probabilities: list[Tensor] | None, shares: Tensor) -> Prediction:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
+from .gaussian_em import Patterns, em_round, regression
 from .marginals import Marginals
 from .prediction import Prediction
 from .residuals import normal_quantiles
@@ -51,6 +52,13 @@ def most_rows(n_columns: int) -> int:
     (20000, 762)
     """
     return min(20_000, int(2e8 / n_columns**3))
+
+
+def shrinkage(known: Tensor) -> float:
+    """Say how far S is shrunk with f = 1: rows that show two columns against columns. Shape: known [n, d]."""
+    n, d = known.shape
+    pairs = float(known.double().mean(dim=0).square().mean()) * n
+    return d / (d + pairs)
 
 
 class GaussianCopula(nn.Module):
@@ -96,30 +104,16 @@ class GaussianCopula(nn.Module):
 
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
-        known = known.double()
-        S = self.covariance
-        # Unknown columns are cut off: their rows and columns are those of the identity.
-        seen = known[:, :, None] * S * known[:, None, :]
-        seen = seen + torch.diag_embed(1 - known) + 1e-6 * torch.eye(len(S), device=S.device)
-        across = S * known[:, None, :]
-        gain = torch.cholesky_solve(across.transpose(1, 2), torch.linalg.cholesky(seen)).transpose(1, 2)
-        expected = self.middle + (gain @ ((values - self.middle) * known)[..., None])[..., 0]
-        rest = S - gain @ across.transpose(1, 2)
-        unknown = 1 - known
-        expected = torch.where(known > 0, values, expected)
-        return expected, rest * unknown[:, :, None] * unknown[:, None, :]
-
-    def shrinks(self, rows: Rows) -> float:
-        """Give a, with f = 1."""
-        pairs = float((self.latent(rows)[1].double().mean(dim=0)).square().mean()) * len(rows.levels)
-        d = len(self.covariance)
-        return d / (d + pairs)
+        A, rest = regression(known.double(), self.covariance)
+        expected = self.middle + (A @ ((values - self.middle) * known)[..., None])[..., 0]
+        return torch.where(known, values, expected), rest
 
     @torch.no_grad()
     def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
         """Fit it with the shrinking that loses least."""
         tried = {}
-        some = SHRINKINGS if self.shrinks(rows) > SMALLEST_SHRINKING else SHRINKINGS[:1]
+        many = shrinkage(self.latent(rows)[1]) < SMALLEST_SHRINKING
+        some = SHRINKINGS[:1] if many else SHRINKINGS
         for self.shrinking in some:
             self.fit(rows)
             tried[self.shrinking] = loss()
@@ -134,21 +128,21 @@ class GaussianCopula(nn.Module):
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
-        n = len(rows.levels)
-        values, known = self.latent(rows)
-        shrink = self.shrinking * self.shrinks(rows)
+        # On the CPU: patterns are few, and a GPU would not add them up in the same order every time.
+        values, known = (part.cpu() for part in self.latent(rows))
         spread = (values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4)
-        self.middle.zero_()
-        self.covariance.copy_(torch.diag(spread))
+        m, S = torch.zeros_like(spread), torch.diag(spread)
+        patterns, shrink = Patterns.gather(values, known), self.shrinking * shrinkage(known)
         for _ in range(ROUNDS):
-            first, total = torch.zeros_like(self.middle), torch.zeros_like(self.covariance)
-            for part in blocks(n):
-                expected, rest = self.condition(values[part], known[part])
-                first += expected.sum(dim=0)
-                total += expected.T @ expected + rest.sum(dim=0)
-            self.middle.copy_(first / n)
-            S = total / n - torch.outer(self.middle, self.middle)
-            self.covariance.copy_((1 - shrink) * S + shrink * torch.diag(S.diagonal()))
+            m, S = em_round(patterns, m, S, shrink)
+        self.middle.copy_(m)
+        self.covariance.copy_(S)
+
+    def with_parameters(self, middle: Tensor, covariance: Tensor) -> GaussianCopula:
+        """Give a copula of the same columns with other parameters. Shape: [d], [d, d]."""
+        other = GaussianCopula(self.p, self.levels).to(self.middle.device)
+        other.frequencies, other.middle, other.covariance = self.frequencies, middle, covariance
+        return other
 
     @torch.no_grad()
     def predict(self, rows: Rows, marginals: Marginals) -> Prediction:
@@ -168,10 +162,10 @@ class GaussianCopula(nn.Module):
         return Prediction(
             mean=mean,
             quantiles=middle[..., None] + spread[..., None] * levels,
-            probabilities=[self._probabilities(expected, k).float() for k in range(len(self.levels))],
+            probabilities=[self.probabilities(expected, k).float() for k in range(len(self.levels))],
         )
 
-    def _probabilities(self, expected: Tensor, k: int) -> Tensor:
+    def probabilities(self, expected: Tensor, k: int) -> Tensor:
         """Give the probabilities of the levels of a category. Shape: expected [n, d] -> [n, L_k]."""
         start = sum(self.levels[:k])
         slots = slice(start, start + self.levels[k])
@@ -196,7 +190,7 @@ class GaussianCopula(nn.Module):
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
         for k, n_levels in enumerate(self.levels):
             expected, _ = self.condition(*self.latent(rows))
-            cumulative = self._probabilities(expected, k).cumsum(dim=1)
+            cumulative = self.probabilities(expected, k).cumsum(dim=1)
             drawn = (cumulative < chances[:, k : k + 1]).sum(dim=1).clamp_max(n_levels - 1)
             rows.levels[:, k] = torch.where(rows.levels[:, k] < 0, drawn, rows.levels[:, k])
         expected, rest = self.condition(*self.latent(rows))
