@@ -96,9 +96,13 @@ class TestVariants:
         copula = GaussianCopula(2, [])
         one = Patterns.gather(*copula.latent(rows), weights)
         other = Patterns.gather(*copula.latent(twice))
+        values, known = copula.latent(twice)
+        alone = Patterns(known.double(), torch.ones(40, dtype=torch.float64), values, None)
         start = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-        for a, b in zip(em_round(one, *start, 0.1), em_round(other, *start, 0.1), strict=True):
-            assert torch.allclose(a, b)
+        expected = em_round(one, *start, 0.1)
+        for patterns in (other, alone):
+            for a, b in zip(em_round(patterns, *start, 0.1), expected, strict=True):
+                assert torch.allclose(a, b)
 
 
 class TestPooledVariance:

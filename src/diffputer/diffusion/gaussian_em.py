@@ -8,7 +8,8 @@ the expectation of all of x - m (rows of the identity where known, S_UK S_KK^-1 
 
 with w, f and C the pattern's weight, sum and squares around m of known cells, and R = S_UU - A S_KU what they
 leave open. So a round takes the cube of the columns for every pattern, not for every row. Rows may have
-weights.
+weights. Where patterns are nearly as many as rows, each row is a pattern of its own, whose squares need not
+be kept.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ JITTER = 1e-6
 class Patterns:
     """Moments of the known cells of rows with the same holes.
 
-    Shape: known, sums [u, d]; weight [u]; squares [u, d, d].
+    Shape: known, sums [u, d]; weight [u]; squares [u, d, d], None where each is of one row.
     """
 
     known: Tensor
     weight: Tensor
     sums: Tensor
-    squares: Tensor
+    squares: Tensor | None
 
     @classmethod
     def gather(cls, values: Tensor, known: Tensor, weights: Tensor | None = None) -> Patterns:
@@ -45,6 +46,8 @@ class Patterns:
         patterns, place = torch.unique(known, dim=0, return_inverse=True)
         u, d = patterns.shape
         weighted = weights[:, None] * values
+        if 2 * u > len(values):
+            return cls(known.to(values.dtype), weights, weighted, None)
         squares = torch.zeros(u, d, d, dtype=values.dtype)
         for start in range(0, len(values), _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -85,10 +88,15 @@ def em_round(patterns: Patterns, m: Tensor, S: Tensor, shrink: float) -> tuple[T
         A, R = regression(known, S)
         m_K = m * known
         f_c = f - w * m_K
-        # sum w (x - m)(x - m)^T = sum w x x^T - f m^T - m (f - w m)^T
-        C = patterns.squares[part] - f[:, :, None] * m_K[:, None, :] - m_K[:, :, None] * f_c[:, None, :]
-        first += (A @ f_c[..., None])[..., 0].sum(dim=0)
-        second += (A @ C @ A.transpose(1, 2) + w[..., None] * R).sum(dim=0)
+        expected = (A @ f_c[..., None])[..., 0]
+        first += expected.sum(dim=0)
+        second += (w[..., None] * R).sum(dim=0)
+        if patterns.squares is None:
+            second += (expected / w).T @ expected
+        else:
+            # sum w (x - m)(x - m)^T = sum w x x^T - f m^T - m (f - w m)^T
+            C = patterns.squares[part] - f[:, :, None] * m_K[:, None, :] - m_K[:, :, None] * f_c[:, None, :]
+            second += (A @ C @ A.transpose(1, 2)).sum(dim=0)
     step = first / total
     S = second / total - torch.outer(step, step)
     return m + step, (1 - shrink) * S + shrink * torch.diag(S.diagonal())

@@ -73,7 +73,9 @@ class Variants(nn.Module):
         eye = torch.eye(d, dtype=S.dtype)
         for k in range(COUNT):
             generator = torch_generator(derive_seed(seed, "weights", k))
-            weights = torch.empty(len(values), dtype=values.dtype).exponential_(generator=generator)
+            weights = (
+                torch.empty(len(values), dtype=values.dtype).exponential_(generator=generator).clamp_min(1e-9)
+            )
             m_k, S_k = _settle(Patterns.gather(values, known, weights), m, S, shrink)
             # In units of these rows' own copula, which is N(0, 1) there.
             half = torch.linalg.solve_triangular(own, S_k, upper=False)
