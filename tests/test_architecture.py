@@ -21,7 +21,7 @@ LAYERS = [
     {"engines"},
     {"analysis"},
     {"imputations", "parameters", "uncertainties"},
-    {"persistence", "reports"},
+    {"persistence", "reports", "resampling"},
     {"imputer"},
     {"methods"},
     {"demo", "benchmark", "cli_options"},

@@ -19,7 +19,7 @@ from .cli_options import command_of, pair, read_bounds, read_settings
 from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
-from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES
+from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
 
@@ -68,6 +68,7 @@ _HELP = {
     "quality": (_FIT, "fast|balanced|best", "Time against accuracy; with --engine paper: fast or paper."),
     "estimate": (_FIT, "|".join(ESTIMATES), "Of numbers: mean for squared, median for absolute error."),
     "time_budget": (_FIT, "SECONDS", "Stop in time, with the best found so far."),
+    "model_uncertainty": (_FIT, "|".join(MODEL_UNCERTAINTIES), "What --draws vary besides cells."),
     "device": (_FIT, "auto|cpu|cuda|mps", "Where to compute."),
     "seed": (_FIT, "N", "Same seed, same answer."),
     "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
@@ -134,6 +135,7 @@ def impute(
     quality: Annotated[str, _option("quality")] = "auto",
     estimate: Annotated[str, _option("estimate")] = "mean",
     time_budget: Annotated[float | None, _option("time_budget")] = None,
+    model_uncertainty: Annotated[str, _option("model_uncertainty")] = "linear",
     device: Annotated[str, _option("device")] = "auto",
     seed: Annotated[int, _option("seed")] = 0,
     categorical: Annotated[Texts, _option("categorical")] = None,
@@ -192,6 +194,7 @@ def impute(
                 random_state=seed,
                 device=device,
                 time_budget=time_budget,
+                model_uncertainty=model_uncertainty,
                 checkpoint=checkpoint,
                 **given,
             )

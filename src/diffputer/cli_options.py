@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
-KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision")
+KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models")
 
 
 def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:

@@ -16,6 +16,7 @@ memorises its own last imputations and EM stalls; docs/dev/deviations.md has the
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Iterator
@@ -29,7 +30,15 @@ from torch import Tensor, nn
 
 from .diffusion.training import MStep
 from .errors import SettingError, warn_about_data
-from .held_out import ColumnErrors, HeldOut, cell_error, choose_held_out, column_centres, column_errors
+from .held_out import (
+    ColumnErrors,
+    HeldOut,
+    cell_error,
+    choose_held_out,
+    column_centres,
+    column_errors,
+    hold_out_copies,
+)
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed
@@ -113,7 +122,7 @@ class Engine(Protocol):
     ) -> NDArray[np.float32]:
         """Give rows with the expectations of their unseen cells."""
 
-    def finish(self) -> None:
+    def finish(self, seed: int) -> None:
         """Do what is left when the best round is known."""
 
     def score(self, line: EMRound) -> float:
@@ -128,9 +137,19 @@ class Engine(Protocol):
         """Complete rows by their mean or median."""
 
     def draw(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], n_draws: int, seed: int, progress: Progress
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        n_draws: int,
+        seed: int,
+        progress: Progress,
+        *,
+        vary: bool = False,
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Draw rows with holes: yields rows and their draws [n_draws, r, d]."""
+        """Draw rows with holes: yields rows and their draws [n_draws, r, d].
+
+        With ``vary`` each draw is of a model that the table might have led to as well, if it can.
+        """
 
     def weights(self) -> dict[str, Tensor]:
         """Give copies of all weights, to go on from; those of the model under "model."."""
@@ -153,6 +172,13 @@ class EMResult:
     best_round: int = 1
     held_out: ColumnErrors | None = None
     """How well the held-out cells of each column were imputed in the best round."""
+    resampled: tuple[Engine, ...] = ()
+    """The same fitted to rows drawn with replacement; where there are some, they draw in turn."""
+
+    def use(self, device: torch.device | str, dtype: torch.dtype) -> EMResult:
+        """Give the same on another device, or in another precision, without the table."""
+        engine, *others = (engine.use(device, dtype) for engine in (self.engine, *self.resampled))
+        return dataclasses.replace(self, engine=engine, resampled=tuple(others))
 
 
 class Checkpoint(Protocol):
@@ -175,15 +201,21 @@ def fit_em(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    copies: NDArray[np.int64] | None = None,
 ) -> EMResult:
     """Fit an engine to an incomplete table.
 
-    Shape: x [n, d] standardised, missing [n, d], blocks [d] (which column each encoded column is part of).
+    Shape: x [n, d] standardised, missing [n, d], blocks [d] (which column each encoded column is part of),
+    copies [n] (which row of another table each is; None if all are different ones).
     """
     deadline, progress, settings = deadline or Deadline(), progress or Progress(), engine.settings
-    held = choose_held_out(
-        missing, blocks, settings.held_out, seed, limits=engine.held_out_cells, always=engine.holds_out_always
-    )
+    limits, always = engine.held_out_cells, engine.holds_out_always
+    if copies is None:
+        held = choose_held_out(missing, blocks, settings.held_out, seed, limits=limits, always=always)
+    else:
+        _, first, place = np.unique(copies, return_index=True, return_inverse=True)
+        held = choose_held_out(missing[first], blocks, settings.held_out, seed, limits=limits, always=always)
+        held = hold_out_copies(held, place)
     m = missing | held.cells
     bounds = observed_range(x, missing)
     rows = engine.begin(x, m, missing, held)
@@ -230,7 +262,7 @@ def fit_em(
         if checkpoint:
             checkpoint.save(state)
     engine.restore(state.best_weights)
-    engine.finish()
+    engine.finish(derive_seed(seed, "finish"))
     progress.end()
     errors = None
     if state.best_errors is not None and held_cells.any():
@@ -278,20 +310,45 @@ def draw(
     n_draws: int,
     *,
     seed: int,
+    vary: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """Draw the rows that have holes, block by block, n_draws times each.
 
-    Equal rows get draws of their own, so that their uncertainty is not counted once.
+    Equal rows get draws of their own, so that their uncertainty is not counted once. With ``vary``, draws are
+    of models that the table might have led to as well, where the engine knows of such.
 
     Shape: x, missing [n, d] -> (row numbers [r], draws [n_draws, r, d]).
     """
     progress = progress or Progress()
     rows = np.flatnonzero(missing.any(axis=1))
     holes, x_obs = missing[rows], np.where(missing, np.float32(0), x)[rows]
-    for part, drawn in fitted.engine.draw(x_obs, holes, n_draws, derive_seed(seed, "draws"), progress):
+    blocks = (
+        _draw_in_turn(fitted.resampled, x_obs, holes, n_draws, seed, progress)
+        if fitted.resampled
+        else fitted.engine.draw(x_obs, holes, n_draws, derive_seed(seed, "draws"), progress, vary=vary)
+    )
+    for part, drawn in blocks:
         yield rows[part], np.where(holes[part], np.clip(drawn, *fitted.bounds), x_obs[part])
     progress.end()
+
+
+def _draw_in_turn(
+    engines: tuple[Engine, ...],
+    x_obs: NDArray[np.float32],
+    holes: NDArray[np.bool_],
+    n_draws: int,
+    seed: int,
+    progress: Progress,
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Let engine d mod B make draw d, so that fewer draws are the first of more."""
+    B = len(engines)
+    drawn = np.empty((n_draws, *x_obs.shape), dtype=np.float32)
+    for b, engine in enumerate(engines[:n_draws]):
+        own = derive_seed(seed, "draws", b)
+        for part, values in engine.draw(x_obs, holes, len(range(b, n_draws, B)), own, progress):
+            drawn[b::B, part] = values
+    yield slice(0, len(x_obs)), drawn
 
 
 def warn_if_useless(result: EMResult) -> None:

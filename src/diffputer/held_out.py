@@ -98,6 +98,20 @@ def choose_held_out(
     return HeldOut(rows, cells[:, np.searchsorted(columns, blocks)])
 
 
+def hold_out_copies(held: HeldOut, place: NDArray[np.int64]) -> HeldOut:
+    """Hold out of copies of rows what is held out of the rows: a copy would tell what is kept back.
+
+    Shape: place [n], which row each is a copy of.
+
+    Examples
+    --------
+    >>> held = HeldOut(np.array([1]), np.array([[False], [True]]))
+    >>> hold_out_copies(held, np.array([0, 1, 1])).cells.ravel().tolist()
+    [False, True, True]
+    """
+    return HeldOut(np.flatnonzero(np.isin(place, held.rows)), held.cells[place])
+
+
 def column_centres(
     x: NDArray[np.float32], m: NDArray[np.bool_], n_levels: NDArray[np.int64]
 ) -> NDArray[np.float32]:

@@ -6,13 +6,13 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -24,6 +24,7 @@ from .errors import InputError, SettingError
 from .imputations import Imputations
 from .parameters import Parameters
 from .reports import origin_of, write_report
+from .resampling import choose_models, fit_resampled
 from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
@@ -35,7 +36,7 @@ from .tables.wishes import bounded_columns
 from .uncertainties import Uncertainty
 
 
-class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ignore[misc]
+class DiffPuter(Parameters):
     """Fill in missing values by expectation-maximisation with a diffusion model.
 
     A table goes in (pandas, polars, pyarrow or numpy) and the same table comes out complete: same
@@ -71,8 +72,13 @@ class DiffPuter(OneToOneFeatureMixin, TransformerMixin, Parameters):  # type: ig
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
     precision : {"auto", "float32", "bfloat16"}
         Of the network's matrix products; "auto" is bfloat16 on CUDA, float32 elsewhere.
+    model_uncertainty : {"linear", "none", "bootstrap"}
+        What draws vary besides the missing cells: "linear" the model, as far as it is linear (next to no
+        cost; engine="conditional" only); "bootstrap" the model, refitted to resampled rows; "none" nothing.
+    bootstrap_models : int
+        Of "bootstrap": how many fits, each as long as the first, take turns in drawing.
     time_budget : float, optional
-        Seconds that fitting and imputing the table may take. The fit ends with what it has by then.
+        Seconds that fitting, refits included, and imputing may take. The fit ends with what it has by then.
     checkpoint : path, optional
         A file that holds the state after each EM round; a fit that was killed goes on from there.
     progress : bool, optional
@@ -165,22 +171,25 @@ churn
         self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
     ) -> EMResult:
         encoded = self._encoder.encode(table)
-        engine = make_engine(
-            self._encoder.n_levels, settings, device, resolve_precision(self.precision, device)
-        )
+        dtype = resolve_precision(self.precision, device)
+        make = partial(make_engine, self._encoder.n_levels, settings, device, dtype)
+        n_models = self.bootstrap_models if self.model_uncertainty == "bootstrap" else 0
         with self._working() as progress:
             result = fit_em(
-                engine,
+                make(),
                 encoded.x,
                 encoded.missing,
                 self._encoder.blocks,
                 seed=self.seed_,
-                deadline=deadline,
+                deadline=deadline.share(1 / (1 + n_models)),
                 progress=progress,
                 checkpoint=self._open_checkpoint(encoded, settings),
             )
+            refits = fit_resampled(
+                make, encoded, self._encoder, n_models, seed=self.seed_, deadline=deadline, progress=progress
+            )
         # A fitted imputer is the same thing on every machine, and does not hold on to the table.
-        return dataclasses.replace(result, engine=engine.use("cpu", torch.float32))
+        return dataclasses.replace(result, resampled=refits).use("cpu", torch.float32)
 
     def _open_checkpoint(self, encoded: Encoded, settings: Settings) -> Checkpoint | None:
         """Give EM what is told of every round; the benchmark puts its own here."""
@@ -253,14 +262,14 @@ churn
             "Ask for fewer draws, or draw for a part of the rows at a time.",
         )
         encoded = self._encoder.encode(table)
-        constrain = self._constraints.on(table, self.schema_)
+        constrain, x = self._constraints.on(table, self.schema_), encoded.x
         if self._result is None or rows == 0:
-            filled = constrain(self._encoder.decode(table, encoded.x))
+            filled = constrain(self._encoder.decode(table, x))
             return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self))
-        result, x = self._on_device(self._result), encoded.x
+        result, vary = choose_models(self._on_device(self._result), self.model_uncertainty)
         with self._working() as progress:
-            blocks = list(draw(x, encoded.missing, result, n_draws, seed=self.seed_, progress=progress))
-        return Imputations.from_draws(table, self._encoder, x, blocks, constrain, origin_of(self))
+            drawn = draw(x, encoded.missing, result, n_draws, seed=self.seed_, vary=vary, progress=progress)
+            return Imputations.from_draws(table, self._encoder, x, list(drawn), constrain, origin_of(self))
 
     def report(self, X: Any, path: str | os.PathLike[str], n_draws: int = 5, max_rows: int = 20_000) -> None:
         """Write one HTML file on what is missing in a table, what would be filled in, and how sure that is.
@@ -347,14 +356,6 @@ churn
             imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
         return imputer
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
 
@@ -396,5 +397,4 @@ churn
     def _on_device(self, result: EMResult) -> EMResult:
         """Give the fitted result where it shall compute, and in the precision it shall have."""
         device = resolve_device(self.device)
-        engine = result.engine.use(device, resolve_precision(self.precision, device))
-        return dataclasses.replace(result, engine=engine)
+        return result.use(device, resolve_precision(self.precision, device))

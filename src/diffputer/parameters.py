@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from .errors import SettingError
 from .runtime.devices import resolve_device
 from .settings import (
     DEFAULT_ENGINE,
     ESTIMATES,
+    MODEL_UNCERTAINTIES,
     PRECISIONS,
     SETTING_NAMES,
     Settings,
@@ -25,7 +26,7 @@ from .tables.constraints import Derived
 from .tables.schema import Schema
 
 
-class Parameters(BaseEstimator):  # type: ignore[misc]
+class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Stores what it is given; :class:`diffputer.DiffPuter` says what each means."""
 
     def __init__(
@@ -43,6 +44,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         random_state: Any = None,
         device: str = "auto",
         precision: str = "auto",
+        model_uncertainty: str = "linear",
+        bootstrap_models: int = 10,
         time_budget: float | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
@@ -95,6 +98,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.device = device
         self.precision = precision
+        self.model_uncertainty = model_uncertainty
+        self.bootstrap_models = bootstrap_models
         self.time_budget = time_budget
         self.checkpoint = checkpoint
         self.progress = progress
@@ -139,6 +144,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         """Refuse what cannot be, and give the device and the settings that the parameters mean."""
         check_choice("estimate", self.estimate, ESTIMATES)
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("model_uncertainty", self.model_uncertainty, MODEL_UNCERTAINTIES)
+        check_number("bootstrap_models", self.bootstrap_models, 2, 10_000, closed=True, whole=True)
         check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)
         if self.time_budget is not None:
             check_number("time_budget", self.time_budget, 0.0, 1e9, closed=False, whole=False)
@@ -149,3 +156,11 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         device = resolve_device(self.device)
         given = {name: getattr(self, name) for name in SETTING_NAMES}
         return device, resolve_settings(self.engine, self.quality, given, on_gpu=device.type == "cuda")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

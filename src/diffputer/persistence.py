@@ -34,9 +34,9 @@ from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 6
+VERSION = 7
 #: Versions before this one are not read.
-OLDEST_VERSION = 6
+OLDEST_VERSION = 7
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
@@ -124,12 +124,16 @@ def write_model(
     }
     if result is not None:
         tensors = {f"model.{key}": value for key, value in result.engine.model.state_dict().items()}
+        for number, engine in enumerate(result.resampled):
+            own = engine.model.state_dict()
+            tensors |= {f"resampled{number}.{key}": value for key, value in own.items()}
         tensors["bounds"] = torch.from_numpy(result.bounds.copy())
         facts["result"] = {
             "engine": result.engine.name,
             "settings": dataclasses.asdict(result.engine.settings),
             "trace": [dataclasses.asdict(line) for line in result.trace],
             "best_round": result.best_round,
+            "resampled": [dataclasses.asdict(engine.settings) for engine in result.resampled],
             "held_out": result.held_out
             and {name: value.tolist() for name, value in vars(result.held_out).items()},
         }
@@ -144,15 +148,19 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         result = None
         if facts["result"] is not None:
             sort = PaperSettings if facts["result"]["engine"] == "paper" else ConditionalSettings
-            settings = sort(**facts["result"]["settings"])
-            engine = make_engine(encoder.n_levels, settings, "cpu", torch.float32)
-            engine.model.load_state_dict(_part(tensors, "model."))
+            engines = []
+            for number, given in enumerate((facts["result"]["settings"], *facts["result"]["resampled"])):
+                engine = make_engine(encoder.n_levels, sort(**given), "cpu", torch.float32)
+                name = f"resampled{number - 1}." if number else "model."
+                engine.model.load_state_dict(_part(tensors, name))
+                engines.append(engine)
             result = EMResult(
-                engine=engine,
+                engine=engines[0],
                 bounds=tensors["bounds"].numpy(),
                 trace=[EMRound(**line) for line in facts["result"]["trace"]],
                 best_round=int(facts["result"]["best_round"]),
                 held_out=_column_errors(facts["result"].get("held_out")),
+                resampled=tuple(engines[1:]),
             )
         return {
             "encoder": encoder,

@@ -22,6 +22,8 @@ DEFAULT_ENGINE = ENGINES[0]
 QUALITIES = {"conditional": ("auto", "fast", "balanced", "best"), "paper": ("auto", "fast", "paper")}
 ESTIMATES = ("mean", "median")
 PRECISIONS = ("auto", "float32", "bfloat16")
+#: How draws tell that the model itself is uncertain.
+MODEL_UNCERTAINTIES = ("linear", "none", "bootstrap")
 
 
 @dataclass(frozen=True)

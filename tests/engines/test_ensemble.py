@@ -12,7 +12,7 @@ import torch
 from diffputer import DiffPuter
 from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
-from diffputer.diffusion.ensemble import LINEAR, Ensemble
+from diffputer.diffusion.ensemble import LINEAR, Ensemble, _simplest_share
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
@@ -70,6 +70,7 @@ class TestBits:
         settings, share = request.param
         result = fit(settings)
         result.engine.model.linear_share.fill_(share)  # type: ignore[operator, union-attr]
+        result.engine.model.linear_draws.fill_(share)  # type: ignore[operator, union-attr]
         return result
 
     @pytest.mark.parametrize("block", [64, 100, 512])
@@ -134,6 +135,7 @@ def test_draws_are_shared_out_by_shares_and_all_members_take_their_turn() -> Non
     model = fit(TINY).engine.model  # two MLPs, one with attention, a copula
     assert isinstance(model, Ensemble)
     model.linear_share.fill_(0.5)
+    model.linear_draws.fill_(0.5)
     model.shares.copy_(torch.tensor([0.75, 0.25]))
     owners = model.allot(16)
     parts = [part for part, _ in owners]
@@ -159,6 +161,7 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     engine, validation = hold_out(fitted)
     model = engine.model
     model.linear_share.zero_()
+    model.linear_draws.zero_()
     calibrate(model, validation, engine.settings, torch.float32)
     before = model.stretch.clone(), model.widths[0].clone()
     network = model.networks[0]
@@ -222,6 +225,7 @@ def test_every_column_has_a_width_of_its_own() -> None:
     engine, validation = hold_out(fitted)
     model = engine.model
     model.linear_share.fill_(1.0)
+    model.linear_draws.fill_(1.0)
     calibrate(model, validation, engine.settings, torch.float32)
     before = model.linear_width.clone()
     assert model.copula is not None
@@ -244,9 +248,11 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     assert 0 < float(model.linear_share) <= 1
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         model.linear_share.fill_(share)
+        model.linear_draws.fill_(share)
         assert sum(part == LINEAR for part, _ in model.allot(20)) == 20 * share
     assert model.copula is not None
     model.linear_share.fill_(0.0)
+    model.linear_draws.fill_(0.0)
     x, missing = mixed(60)
     before = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
     model.copula.covariance.fill_(0.5)
@@ -336,3 +342,13 @@ def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
     assert np.sqrt(mine / means) < 1.1
     if kind == "two factors" and rate == 0.3:
         assert np.sqrt(mine / means) < 0.9
+
+
+@pytest.mark.parametrize(("noise", "linear"), [(0.0, True), (0.02, True), (1.5, False)])
+def test_draws_are_the_copulas_where_held_out_cells_do_not_tell(noise: float, linear: bool) -> None:
+    # Means of the copula are spoilt, alternately up and down: by nothing, by little, by much.
+    engine, validation = hold_out(fit(MLP, n=2_000))
+    good = engine.model.predict(validation.rows, torch.float32)
+    sign = 1 - 2 * (torch.arange(len(good.mean)) % 2)[:, None]
+    spoilt = dataclasses.replace(good, mean=good.mean + noise * sign)
+    assert (_simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear

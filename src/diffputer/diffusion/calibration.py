@@ -54,7 +54,7 @@ def calibrate(
     n_cells = held.sum(dim=0)
     said = Residuals(model.predict(rows, dtype).quantiles, normal)
     model.stretch.copy_(_ratio(squares(said.of(z)), n_cells))
-    if model.copula is not None and model.linear_share > 0:
+    if model.copula is not None and model.linear_draws > 0:
         linear = Residuals(model.copula.predict(rows, model.marginals).quantiles, normal)
         model.linear_width.copy_(_ratio(squares(linear.of(z)), n_cells))
     model.together.fill_(1.0)

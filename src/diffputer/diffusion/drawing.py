@@ -28,6 +28,7 @@ from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .marginals import Marginals
 from .residuals import Residuals, normal_quantiles
 from .schedule import noise_levels, scalings
+from .variants import Change
 
 #: By this part of the steps all categories are known, so that numbers can still follow them.
 REVEALED_BY = 0.75
@@ -52,24 +53,35 @@ def draw_rows(
     settings: ConditionalSettings,
     dtype: torch.dtype,
     width: Tensor | float = 1.0,
+    change: Change | None = None,
 ) -> Drawn:
     """Draw the unknown cells of blank rows by one member, once.
 
-    Residuals are stretched by the width of their column; noise is a function of the keys alone.
+    Residuals are stretched by the width of their column; noise is a function of the keys alone. A change of
+    the model moves what is drawn.
 
     Shape: rows of n, keys [n], width [p].
     """
-    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype)
-    return Drawn(marginals.values_at(residuals.scores(width * r)), levels)
+    tilts = None if change is None else change.tilts(rows)
+    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts)
+    z = residuals.scores(width * r)
+    if change is not None:
+        z = z + change.shift(rows, levels, width * residuals.spread)
+    return Drawn(marginals.values_at(z), levels)
 
 
 @torch.no_grad()
 def draw_residuals(
-    network: ConditionalNetwork, rows: Rows, keys: Tensor, settings: ConditionalSettings, dtype: torch.dtype
+    network: ConditionalNetwork,
+    rows: Rows,
+    keys: Tensor,
+    settings: ConditionalSettings,
+    dtype: torch.dtype,
+    tilts: list[Tensor] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
-    """Draw what blank answers leave open.
+    """Draw what blank answers leave open; tilts are added to the logits of categories.
 
-    Shape: rows of n, keys [n] -> maps, r [n, p], levels [n, q].
+    Shape: rows of n, keys [n], tilts q of [n, L_k] -> maps, r [n, p], levels [n, q].
     """
     p, q = rows.x.shape[1], rows.levels.shape[1]
     steps = max(1, settings.sampling_steps - 1)
@@ -82,7 +94,7 @@ def draw_residuals(
     outputs: Outputs = network(rows, dtype)
     residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
-    _reveal(levels, outputs, reveal_at == 0, chances)
+    _reveal(levels, outputs, reveal_at == 0, chances, tilts)
 
     before: Tensor | None = None
     for i in range(steps):
@@ -91,7 +103,7 @@ def draw_residuals(
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
-        _reveal(levels, outputs, reveal_at == i + 1, chances)
+        _reveal(levels, outputs, reveal_at == i + 1, chances, tilts)
         target = denoised
         if before is not None and i + 1 < steps:
             h, h_before = (float(torch.log(sigma[j] / sigma[j + 1])) for j in (i, i - 1))
@@ -116,12 +128,15 @@ def _reveal_steps(unknown: Tensor, keys: Tensor, steps: int) -> Tensor:
     return torch.where(unknown, rank * steps // count, -1)
 
 
-def _reveal(levels: Tensor, outputs: Outputs, now: Tensor, chances: Tensor) -> None:
+def _reveal(
+    levels: Tensor, outputs: Outputs, now: Tensor, chances: Tensor, tilts: list[Tensor] | None
+) -> None:
     """Draw the categories whose time has come, in place.
 
     Shape: levels, now [n, q], chances [n, q].
     """
     for k, logits in enumerate(outputs.logits):
-        cumulative = F.softmax(logits[0], dim=-1).cumsum(dim=-1)
+        tilted = logits[0] if tilts is None else logits[0] + tilts[k]
+        cumulative = F.softmax(tilted, dim=-1).cumsum(dim=-1)
         drawn = (cumulative < chances[:, k : k + 1]).sum(dim=-1).clamp_max(logits.shape[-1] - 1)
         levels[:, k] = torch.where(now[:, k], drawn, levels[:, k])

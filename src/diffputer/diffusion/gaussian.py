@@ -4,19 +4,23 @@ Normal scores z of numbers and centred indicators of levels are taken to be join
 are found by EM over rows with holes, shrunk towards independence where rows are few:
 
     E-step  the expectation of every row's unknown part and its covariance given the known part
-    M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = d / (d + pairs)
+    M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = f d / (d + pairs)
 
-with pairs the rows that show a pair of columns. Small tables were imputed better by it than by the networks
+with pairs the rows that show a pair of columns, and f = 1 or less where held-out cells say so: columns that
+follow from each other want little shrinking. Small tables were imputed better by it than by the networks
 (docs/dev/conditional.md); held-out cells say how much it counts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
+from .gaussian_em import Patterns, em_round, regression
 from .marginals import Marginals
 from .prediction import Prediction
 from .residuals import normal_quantiles
@@ -29,7 +33,14 @@ MOST_COLUMNS = 64
 SMALLEST_PROBABILITY = 1e-3
 #: Points of the normal distribution over which E[x] is averaged.
 POINTS = 32
+#: What is tried for f where rows are so few that shrinking by a share of a matters.
+SHRINKINGS, SMALLEST_SHRINKING = (1.0, 0.1, 0.001), 1e-3
 _BLOCK = 4096
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Give slices of n rows that are treated together."""
+    return (slice(start, start + _BLOCK) for start in range(0, n, _BLOCK))
 
 
 def most_rows(n_columns: int) -> int:
@@ -41,6 +52,13 @@ def most_rows(n_columns: int) -> int:
     (20000, 762)
     """
     return min(20_000, int(2e8 / n_columns**3))
+
+
+def shrinkage(known: Tensor) -> float:
+    """Say how far S is shrunk with f = 1: rows that show two columns against columns. Shape: known [n, d]."""
+    n, d = known.shape
+    pairs = float(known.double().mean(dim=0).square().mean()) * n
+    return d / (d + pairs)
 
 
 class GaussianCopula(nn.Module):
@@ -58,6 +76,7 @@ class GaussianCopula(nn.Module):
     def __init__(self, n_numeric: int, levels: list[int]) -> None:
         super().__init__()
         self.p, self.levels = n_numeric, levels
+        self.shrinking = 1.0
         d = n_numeric + sum(levels)
         slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
@@ -72,9 +91,12 @@ class GaussianCopula(nn.Module):
 
         Shape: two of [n, d].
         """
+        return self._with_indicators(rows.z, rows)
+
+    def _with_indicators(self, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         known_levels = (rows.levels >= 0)[:, self.slot_column]
         indicators = (rows.levels[:, self.slot_column] == self.slot_level).double() - self.frequencies
-        values = torch.cat([rows.z.double() * rows.known, indicators * known_levels], dim=1)
+        values = torch.cat([numbers.double() * rows.known, indicators * known_levels], dim=1)
         return values, torch.cat([rows.known, known_levels], dim=1)
 
     def condition(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,18 +104,23 @@ class GaussianCopula(nn.Module):
 
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
-        known = known.double()
-        S = self.covariance
-        # Unknown columns are cut off: their rows and columns are those of the identity.
-        seen = known[:, :, None] * S * known[:, None, :]
-        seen = seen + torch.diag_embed(1 - known) + 1e-6 * torch.eye(len(S), device=S.device)
-        across = S * known[:, None, :]
-        gain = torch.cholesky_solve(across.transpose(1, 2), torch.linalg.cholesky(seen)).transpose(1, 2)
-        expected = self.middle + (gain @ ((values - self.middle) * known)[..., None])[..., 0]
-        rest = S - gain @ across.transpose(1, 2)
-        unknown = 1 - known
-        expected = torch.where(known > 0, values, expected)
-        return expected, rest * unknown[:, :, None] * unknown[:, None, :]
+        A, rest = regression(known.double(), self.covariance)
+        expected = self.middle + (A @ ((values - self.middle) * known)[..., None])[..., 0]
+        return torch.where(known, values, expected), rest
+
+    @torch.no_grad()
+    def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
+        """Fit it with the shrinking that loses least."""
+        tried = {}
+        many = shrinkage(self.latent(rows)[1]) < SMALLEST_SHRINKING
+        some = SHRINKINGS[:1] if many else SHRINKINGS
+        for self.shrinking in some:
+            self.fit(rows)
+            tried[self.shrinking] = loss()
+        best = min(tried, key=lambda f: tried[f])
+        if best != self.shrinking:
+            self.shrinking = best
+            self.fit(rows)
 
     @torch.no_grad()
     def fit(self, rows: Rows) -> None:
@@ -101,33 +128,28 @@ class GaussianCopula(nn.Module):
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
-        n = len(rows.levels)
-        values, known = self.latent(rows)
-        pairs = float((known.double().mean(dim=0)).square().mean()) * n
-        d = len(self.covariance)
-        shrink = d / (d + pairs)
+        # On the CPU: patterns are few, and a GPU would not add them up in the same order every time.
+        values, known = (part.cpu() for part in self.latent(rows))
         spread = (values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4)
-        self.middle.zero_()
-        self.covariance.copy_(torch.diag(spread))
+        m, S = torch.zeros_like(spread), torch.diag(spread)
+        patterns, shrink = Patterns.gather(values, known), self.shrinking * shrinkage(known)
         for _ in range(ROUNDS):
-            first, total = torch.zeros_like(self.middle), torch.zeros_like(self.covariance)
-            for start in range(0, n, _BLOCK):
-                part = slice(start, start + _BLOCK)
-                expected, rest = self.condition(values[part], known[part])
-                first += expected.sum(dim=0)
-                total += expected.T @ expected + rest.sum(dim=0)
-            self.middle.copy_(first / n)
-            S = total / n - torch.outer(self.middle, self.middle)
-            self.covariance.copy_((1 - shrink) * S + shrink * torch.diag(S.diagonal()))
+            m, S = em_round(patterns, m, S, shrink)
+        self.middle.copy_(m)
+        self.covariance.copy_(S)
+
+    def with_parameters(self, middle: Tensor, covariance: Tensor) -> GaussianCopula:
+        """Give a copula of the same columns with other parameters. Shape: [d], [d, d]."""
+        other = GaussianCopula(self.p, self.levels).to(self.middle.device)
+        other.frequencies, other.middle, other.covariance = self.frequencies, middle, covariance
+        return other
 
     @torch.no_grad()
     def predict(self, rows: Rows, marginals: Marginals) -> Prediction:
         """Answer blank rows as the networks do."""
-        parts = [
-            self._predict(rows.part(slice(s, s + _BLOCK)), marginals)
-            for s in range(0, len(rows.levels), _BLOCK)
-        ]
-        return Prediction.join(parts)
+        return Prediction.join(
+            [self._predict(rows.part(part), marginals) for part in blocks(len(rows.levels))]
+        )
 
     def _predict(self, rows: Rows, marginals: Marginals) -> Prediction:
         expected, rest = self.condition(*self.latent(rows))
@@ -140,10 +162,10 @@ class GaussianCopula(nn.Module):
         return Prediction(
             mean=mean,
             quantiles=middle[..., None] + spread[..., None] * levels,
-            probabilities=[self._probabilities(expected, k).float() for k in range(len(self.levels))],
+            probabilities=[self.probabilities(expected, k).float() for k in range(len(self.levels))],
         )
 
-    def _probabilities(self, expected: Tensor, k: int) -> Tensor:
+    def probabilities(self, expected: Tensor, k: int) -> Tensor:
         """Give the probabilities of the levels of a category. Shape: expected [n, d] -> [n, L_k]."""
         start = sum(self.levels[:k])
         slots = slice(start, start + self.levels[k])
@@ -159,10 +181,7 @@ class GaussianCopula(nn.Module):
 
         Shape: rows of n, keys [n], width [p] -> z [n, p], levels [n, q].
         """
-        results = [
-            self._draw(rows.part(slice(s, s + _BLOCK)), keys[s : s + _BLOCK], width)
-            for s in range(0, len(keys), _BLOCK)
-        ]
+        results = [self._draw(rows.part(part), keys[part], width) for part in blocks(len(keys))]
         return torch.cat([z for z, _ in results]), torch.cat([levels for _, levels in results])
 
     def _draw(self, rows: Rows, keys: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -171,7 +190,7 @@ class GaussianCopula(nn.Module):
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
         for k, n_levels in enumerate(self.levels):
             expected, _ = self.condition(*self.latent(rows))
-            cumulative = self._probabilities(expected, k).cumsum(dim=1)
+            cumulative = self.probabilities(expected, k).cumsum(dim=1)
             drawn = (cumulative < chances[:, k : k + 1]).sum(dim=1).clamp_max(n_levels - 1)
             rows.levels[:, k] = torch.where(rows.levels[:, k] < 0, drawn, rows.levels[:, k])
         expected, rest = self.condition(*self.latent(rows))

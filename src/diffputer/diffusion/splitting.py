@@ -310,7 +310,7 @@ class Validation:
         self.levels = x[:, table.categorical].long()
         self.held, self.held_levels = held[:, table.numeric], held[:, table.categorical]
         self._entropies = table.entropies
-        self._n_cells = int(held.sum())
+        self.n_cells = int(held.sum())
 
     def loss(self, prediction: Prediction) -> float:
         """Give squared error plus quantile loss of numbers, cross-entropy of categories, per cell."""
@@ -318,7 +318,24 @@ class Validation:
         numbers, categories = self.losses(prediction)
         total = numbers.sum() + categories.sum()
         total += (pinball(prediction.quantiles, self.z, levels) * self.held).sum()
-        return float(total) / self._n_cells
+        return float(total) / self.n_cells
+
+    def worse_by(self, prediction: Prediction, other: Prediction) -> tuple[float, float]:
+        """Give how much more a prediction loses per cell than another, and the standard error of that."""
+        difference = self._by_row(prediction) - self._by_row(other)
+        n_rows = len(difference)
+        error = float(difference.double().std()) * n_rows**0.5 / self.n_cells if n_rows > 1 else 0.0
+        return float(difference.double().sum()) / self.n_cells, error
+
+    def _by_row(self, prediction: Prediction) -> Tensor:
+        """Give the loss of each row. Shape: [n]."""
+        levels = torch.tensor(QUANTILES, device=self.x.device)
+        numbers = (prediction.mean - self.x) ** 2 + pinball(prediction.quantiles, self.z, levels)
+        total = (numbers * self.held).sum(dim=1)
+        for k, probabilities in enumerate(prediction.probabilities):
+            right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
+            total = total - right.log() * self.held_levels[:, k] / self._entropies[k]
+        return total
 
     def losses(self, prediction: Prediction) -> tuple[Tensor, Tensor]:
         """Give what means and probabilities lose in each column: squared errors, cross-entropy.
@@ -331,6 +348,10 @@ class Validation:
             right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
             categories[k] = -(right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
         return numbers, categories
+
+    def squared_error(self, means: Tensor) -> float:
+        """Give the sum of the squared errors of means. Shape: [n, p]."""
+        return float(((means - self.x) ** 2 * self.held).sum())
 
     def trust(self, prediction: Prediction) -> float:
         """Give the factor in [0, 1] by which held-out cells bear out the deviations from column means."""

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
 from ..diffusion.conditional import LARGEST_INPUT, ConditionalNetwork, Rows
-from ..diffusion.drawing import draw_rows
 from ..diffusion.ensemble import LINEAR, Ensemble
-from ..diffusion.gaussian import most_rows
+from ..diffusion.gaussian import GaussianCopula, most_rows
 from ..diffusion.marginals import Marginals
 from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, normal_quantiles
@@ -182,7 +181,7 @@ class ConditionalEngine:
                 self.model.trees.load_state_dict(growing.result().state_dict())
             held_out_loss = float("nan")
             if self._validation is not None:
-                self._fit_copula(self._m)
+                self._fit_linear(self._m, choose=True)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
@@ -219,10 +218,15 @@ class ConditionalEngine:
             growing.result()  # a mistake is heard of now
         return growing
 
-    def finish(self) -> None:
-        """Let the copula, whose share is known by now, see the held-out cells too."""
-        if self._validation is not None:
-            self._fit_copula(self._missing)
+    def finish(self, seed: int) -> None:
+        """Let linear parts, whose shares are known by now, see the held-out cells too; vary the copula."""
+        if self._validation is None:
+            return
+        self._fit_linear(self._missing, choose=False)
+        copula = self.model.copula
+        if copula is not None and self.model.variants is not None:
+            rows = self._some_rows(copula, self._missing)
+            self.model.variants.fit(copula, rows, len(self._x), seed)
 
     def _multiplications(self, trainer: Trainer) -> int:
         """Say how large a training step is: rows, blank and noised, times weights (and columns)."""
@@ -232,11 +236,21 @@ class ConditionalEngine:
         rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
         return int(rows * weights * (len(self.n_levels) if attends else 1))
 
-    def _fit_copula(self, missing: NDArray[np.bool_]) -> None:
-        if self.model.copula is not None:
-            n_rows = min(len(missing), most_rows(len(self.model.copula.covariance)))
-            some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
-            self.model.copula.fit(self._describe(self._x[some], missing[some]))
+    def _fit_linear(self, missing: NDArray[np.bool_], *, choose: bool) -> None:
+        """Fit what is linear; held-out cells choose how far it is shrunk."""
+        assert self._validation is not None
+        for part, loss in self.model.linear_parts(self._validation):
+            rows = self._some_rows(part, missing)
+            if choose:
+                part.fit_best(rows, loss)
+            else:
+                part.fit(rows)
+
+    def _some_rows(self, part: GaussianCopula, missing: NDArray[np.bool_]) -> Rows:
+        """Describe as many rows as a part can afford to be fitted to."""
+        n_rows = min(len(missing), most_rows(len(part.covariance)))
+        some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
+        return self._describe(self._x[some], missing[some])
 
     def e_step(
         self,
@@ -345,36 +359,29 @@ class ConditionalEngine:
         return joined.cpu().numpy()
 
     def draw(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], n_draws: int, seed: int, progress: Progress
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        n_draws: int,
+        seed: int,
+        progress: Progress,
+        *,
+        vary: bool = False,
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
         keys = distinct_keys(row_keys(x, missing, seed))
         owners = self.model.allot(n_draws)
         members = {owner: self.model.member(*owner) for owner in set(owners) if owner[0] != LINEAR}
+        changes = self.model.changes(n_draws) if vary else [None] * n_draws
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
             own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(range(n_draws)))
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
-            for j in range(n_draws):
-                width = self.model.width_of(owners[j][0])
-                if owners[j] not in members:
-                    assert self.model.copula is not None
-                    z, levels = self.model.copula.draw(rows, own[:, j], width)
-                    numbers = self.model.marginals.values_at(z)
-                else:
-                    drawn = draw_rows(
-                        members[owners[j]],
-                        self.model.marginals,
-                        rows,
-                        own[:, j],
-                        self.settings,
-                        self._dtype,
-                        width,
-                    )
-                    numbers, levels = drawn.x, drawn.levels
-                draws[j] = self._join(numbers, list(levels.unbind(1)))[:size]
+            for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):
+                drawn = self.model.draw(owner[0], members.get(owner), rows, own[:, j], self._dtype, change)
+                draws[j] = self._join(drawn.x, list(drawn.levels.unbind(1)))[:size]
                 progress.advance(size)
             yield part, draws
 

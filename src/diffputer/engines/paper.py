@@ -113,7 +113,7 @@ class PaperEngine:
         progress.begin(title, _count_passes(sampler, m, self.settings.em_draws))
         return sampler.mean(x_obs, m, keys, self.settings.em_draws, progress)
 
-    def finish(self) -> None:
+    def finish(self, seed: int) -> None:
         """Nothing is left to do."""
 
     def score(self, line: EMRound) -> float:
@@ -136,9 +136,16 @@ class PaperEngine:
         return sampler.mean(x, missing, keys, N, progress)
 
     def draw(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], n_draws: int, seed: int, progress: Progress
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        n_draws: int,
+        seed: int,
+        progress: Progress,
+        *,
+        vary: bool = False,
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Draw rows with holes."""
+        """Draw rows with holes; of what else might have been fitted this engine knows nothing."""
         sampler = Sampler(self.model, self.settings, self._dtype)
         keys = distinct_keys(row_keys(x, missing, seed))
         progress.begin("drawing", _count_passes(sampler, missing, n_draws))

@@ -1,0 +1,136 @@
+"""Other models that the same table might have led to: copulas of reweighted rows, and what they change.
+
+Draws of one fitted model vary the missing cells, not the model. A proper draw varies both: the fitted copula
+(m, S) is replaced by one from the distribution of its estimate, found by the Bayesian bootstrap (Rubin 1981):
+rows get exponential weights and EM goes on from the fitted parameters. That is right for any pattern of
+holes, each of which tells more of some parameters than of others, and for indicators, which are not Gaussian.
+
+The copula's own draws are then those of the variant. Draws of a network are moved by what the variant expects
+differently, so that all rows of a draw share one mistake that the fit may have made:
+
+    z -> z + (s / s_copula) (E_variant[z | known] - E[z | known]),   log p(level) -> + log(p_variant / p)
+
+with s / s_copula at most one: as uncertain as a linear model is that leaves as little open as the network.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..runtime.seeding import derive_seed, torch_generator
+from .conditional import Rows
+from .gaussian import GaussianCopula, shrinkage
+from .gaussian_em import Patterns, em_round
+from .splitting import evenly
+
+#: How many there are; draws beyond take them again from the first on.
+COUNT = 20
+#: How often expectations are taken for each, from the fitted parameters on.
+ROUNDS = 8
+#: Multiplications that a round of one may take; tables of many columns use fewer rows, but some a column.
+MOST_WORK, ROWS_A_COLUMN = 2e7, 4
+#: No variant changes the logarithm of a probability by more.
+MOST_TILT = 1.0
+
+
+class Variants(nn.Module):
+    """Parameters of copulas, each as likely as the fitted one.
+
+    Shape: middles [COUNT, d], covariances [COUNT, d, d].
+    """
+
+    middles: Tensor
+    covariances: Tensor
+    fitted: Tensor
+
+    def __init__(self, n_columns: int) -> None:
+        super().__init__()
+        self.register_buffer("middles", torch.zeros(COUNT, n_columns, dtype=torch.float64))
+        self.register_buffer("covariances", torch.eye(n_columns, dtype=torch.float64).repeat(COUNT, 1, 1))
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+
+    @torch.no_grad()
+    def fit(self, copula: GaussianCopula, rows: Rows, n_rows: int, seed: int) -> None:
+        """Find the variants of a copula that was fitted to these rows, of a table of so many.
+
+        With fewer rows than the table has, deviations are as much larger as the root of their ratio, by which
+        they are then made smaller.
+        """
+        values, known = (part.cpu() for part in copula.latent(rows))
+        d = values.shape[1]
+        most = max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3))
+        middle, covariance = copula.middle.cpu(), copula.covariance.cpu()
+        patterns = Patterns.gather(values, known)
+        if len(patterns.weight) > most:
+            some = evenly(len(values), most, values.device)
+            values, known = values[some], known[some]
+            patterns = Patterns.gather(values, known)
+        shrink = copula.shrinking * shrinkage(known)
+        m, S = _settle(patterns, middle, covariance, shrink)
+        root, own = _root(covariance), _root(S)
+        scale = (len(values) / n_rows) ** 0.5
+        eye = torch.eye(d, dtype=S.dtype)
+        for k in range(COUNT):
+            generator = torch_generator(derive_seed(seed, "weights", k))
+            weights = (
+                torch.empty(len(values), dtype=values.dtype).exponential_(generator=generator).clamp_min(1e-9)
+            )
+            m_k, S_k = _settle(Patterns.gather(values, known, weights), m, S, shrink)
+            # In units of these rows' own copula, which is N(0, 1) there.
+            half = torch.linalg.solve_triangular(own, S_k, upper=False)
+            spread = torch.linalg.solve_triangular(own, half.T, upper=False)
+            step = torch.linalg.solve_triangular(own, (m_k - m)[:, None], upper=False)[:, 0]
+            spread = (1 - scale) * eye + scale * (spread + spread.T) / 2
+            self.middles[k] = middle + scale * (root @ step)
+            self.covariances[k] = root @ spread @ root.T
+        self.fitted.fill_(True)
+
+    def change(self, copula: GaussianCopula, draw: int) -> Change:
+        """Give what the variant of a draw changes."""
+        k = draw % COUNT
+        return Change(copula, copula.with_parameters(self.middles[k], self.covariances[k]))
+
+
+def _settle(patterns: Patterns, m: Tensor, S: Tensor, shrink: float) -> tuple[Tensor, Tensor]:
+    for _ in range(ROUNDS):
+        m, S = em_round(patterns, m, S, shrink)
+    return m, S
+
+
+def _root(S: Tensor) -> Tensor:
+    root: Tensor = torch.linalg.cholesky(S + 1e-6 * torch.eye(len(S), dtype=S.dtype))
+    return root
+
+
+class Change:
+    """A variant of a copula beside the copula itself."""
+
+    def __init__(self, copula: GaussianCopula, variant: GaussianCopula) -> None:
+        self._copula, self.variant = copula, variant
+
+    @torch.no_grad()
+    def tilts(self, rows: Rows) -> list[Tensor]:
+        """Give what is added to the logarithms of probabilities. Shape: rows of n -> q of [n, L_k]."""
+        if not self._copula.levels:
+            return []
+        (before, _), (after, _) = (c.condition(*c.latent(rows)) for c in (self._copula, self.variant))
+        return [
+            (self.variant.probabilities(after, k).log() - self._copula.probabilities(before, k).log())
+            .clamp(-MOST_TILT, MOST_TILT)
+            .float()
+            for k in range(len(self._copula.levels))
+        ]
+
+    @torch.no_grad()
+    def shift(self, rows: Rows, levels: Tensor, spread: Tensor) -> Tensor:
+        """Give what is added to drawn scores, of known deviation, once the levels are drawn.
+
+        Shape: rows of n, levels [n, q], spread [n, p] -> [n, p].
+        """
+        rows = rows.part(slice(None))
+        rows.levels = levels
+        (before, rest), (after, _) = (c.condition(*c.latent(rows)) for c in (self._copula, self.variant))
+        p = self._copula.p
+        open_ = rest.diagonal(dim1=1, dim2=2)[:, :p].clamp_min(1e-8).sqrt()
+        return ((spread.double() / open_).clamp_max(1.0) * (after - before)[:, :p]).float()
