@@ -26,7 +26,7 @@ LAYERS = [
     {"methods"},
     {"demo", "benchmark", "cli_options"},
     {"comparing"},
-    {"compare_command"},
+    {"compare_command", "cli_results"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

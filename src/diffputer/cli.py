@@ -16,6 +16,7 @@ import typer
 from . import __version__
 from .benchmark.cli import app as bench
 from .cli_options import command_of, pair, read_bounds, read_settings
+from .cli_results import summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.reporting import Reporter
@@ -221,10 +222,10 @@ def impute(
             imputer.save(save_model)
             session.written.append(save_model)
         if report is not None:
-            _report(report, table, completed, imputer, draws, input, command_of(context))
+            write_report_of(report, table, completed, imputer, draws, input, command_of(context))
             session.written.append(report)
         if not quiet:
-            _summarise(session, table, completed, imputer, time.perf_counter() - started)
+            summarise_run(session, table, completed, imputer, time.perf_counter() - started)
 
 
 app.command()(compare)
@@ -341,63 +342,3 @@ def _complete(
         )
     completed = [imputer.transform(match.part)] if draws is None else imputer.sample(match.part, draws)
     return match.table, [match.restore(one) for one in completed]
-
-
-def _report(
-    path: str,
-    table: TableFile,
-    completed: Sequence[Any],
-    imputer: DiffPuter,
-    draws: int | None,
-    input: str,
-    command: str,
-) -> None:
-    """Write the report; a best guess shows no uncertainty, so that some draws are made for it."""
-    import dataclasses
-
-    from .analysis.report import make_report
-    from .reports import N_DRAWS, origin_of, write_report
-    from .tables.matching import match_columns
-    from .tables.paths import write_bytes
-
-    title = "" if input == "-" else Path(input).name
-    if not imputer.__sklearn_is_fitted__():  # nothing was missing
-        write_bytes(path, make_report(table.frame, completed[0], title=title).encode())
-    elif draws is None:
-        part = match_columns(table, imputer.schema_).part
-        write_report(imputer, part, path, N_DRAWS, title=title, command=command)
-    else:
-        origin = dataclasses.replace(origin_of(imputer), command=command)
-        page = make_report(table.frame, completed, schema=imputer.schema_, origin=origin, title=title)
-        write_bytes(path, page.encode())
-
-
-def _summarise(
-    session: Reporter, table: TableFile, completed: Sequence[Any], imputer: DiffPuter, seconds: float
-) -> None:
-    """Say what was filled, how well, and where it went."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text as Cell
-
-    from .analysis.summary import as_cells, in_words, summarise
-
-    if imputer.__sklearn_is_fitted__():  # else nothing was missing
-        lines = summarise(table.frame, completed, imputer.schema_)
-        titles, *rows = as_cells(lines)
-        shown = Table(box=None, header_style="bold", pad_edge=False)
-        for place, title in enumerate(titles):
-            shown.add_column(title, justify="left" if place < 2 else "right")
-        for row in rows:
-            shown.add_row(*map(Cell, row))
-        if rows:
-            Console(stderr=True).print(shown)
-        session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
-        tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
-        if tried:
-            best = imputer.trace_[imputer._result.best_round - 1] if imputer._result else tried[-1]
-            session.say(
-                f"error on held-out cells {best.held_out_error:.2f} standard deviations "
-                f"(column means: {best.baseline_error:.2f})"
-            )
-    session.say(f"wrote {' and '.join(session.written)}")

@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 
 from diffputer.em import EMResult, draw, fit_em, impute
-from diffputer.engines.conditional import CellDistribution, ConditionalEngine
+from diffputer.engines.cells import CellDistribution
+from diffputer.engines.conditional import ConditionalEngine
 from diffputer.runtime.progress import Progress
 from diffputer.settings import ConditionalSettings
 

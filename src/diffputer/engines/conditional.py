@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +28,7 @@ from ..runtime.devices import Deadline, few_threads, total_memory
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
+from .cells import CellDistribution
 from .sizes import with_size
 
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
@@ -49,20 +49,6 @@ CHECK_EVERY = 100
 SMALLEST_BATCH, ALWAYS_ALLOWED = 16, 2_000
 #: Small tables are given up on sooner: after a quarter of their steps, but not before.
 SHORTEST_PATIENCE = 300
-
-
-@dataclass
-class CellDistribution:
-    """What is known of each cell without drawing, in standardised numbers; NaN where it does not apply.
-
-    Shape: each [n, c].
-    """
-
-    deviation: NDArray[np.float32]
-    lower: NDArray[np.float32]
-    upper: NDArray[np.float32]
-    level: NDArray[np.float32]
-    probability: NDArray[np.float32]
 
 
 class ConditionalEngine:
