@@ -190,7 +190,7 @@ def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
     assert len(table) == 6
     for name, mae, rmse, median, seconds in table:
         mine = [row for row in rows if row["dataset"] == name.lower()]
-        assert [row["mask_seed"] for row in mine] == ["0", "1", "2"]
+        assert [row["mask_seed"] for row in mine] == ["0", "1", "2", "3", "4"]
 
         def mean(field: str, mine: list[dict[str, str]] = mine) -> float:
             return sum(float(row[field]) for row in mine) / len(mine)
@@ -198,7 +198,8 @@ def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
         for field, shown in (("mae", mae), ("rmse", rmse), ("mae_median", median)):
             assert f"{100 * mean(field):.2f}" == shown, (name, field)
         # The first fit of all compiled kernels.
-        assert f"{min(float(row['fit_seconds']) for row in mine):.0f}" == seconds
+        alone = [float(row["fit_seconds"]) for row in mine if row["alone"] == "True"]
+        assert f"{min(alone):.0f}" == seconds
 
 
 def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
