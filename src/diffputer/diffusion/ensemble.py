@@ -24,6 +24,8 @@ from .variants import Change, Variants
 LINEAR = -1
 #: Shares that are tried when two predictions are combined.
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Losses that differ by no more standard errors of their difference are not told apart.
+UNDECIDED = 1.0
 #: As many cells of a column are taken to have said what those of all columns say together, and as many of
 #: all columns that widths are right; where a column has fewer its median does not lean.
 PRIOR_CELLS = 50
@@ -295,7 +297,7 @@ def _simplest_share(linear: Prediction, networks: Prediction, best: float, valid
     chosen = mix([linear, networks], [best, 1 - best])
     for share in sorted(SHARES, reverse=True):
         worse, error = validation.worse_by(mix([linear, networks], [share, 1 - share]), chosen)
-        if worse <= error:
+        if worse <= UNDECIDED * error:
             return share
     return best
 
