@@ -9,14 +9,18 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from diffputer.benchmark.datasets import PAPER_DATASETS
 from diffputer.benchmark.report.document import make_report
 from diffputer.benchmark.report.html import write_html
 from diffputer.benchmark.report.latex import write_latex
 from diffputer.benchmark.report.layout import Report
 from diffputer.benchmark.report.markdown import write_markdown
+from diffputer.benchmark.report.measures import MEASURES
+from diffputer.benchmark.report.notes import Note, read_notes
 from diffputer.benchmark.report.readme import summarise
 from diffputer.benchmark.report.records import admit_rows
 from diffputer.benchmark.report.terminal import print_report
+from diffputer.errors import InputError
 
 from .report_rows import Row, fail, make_grid, make_row
 
@@ -65,10 +69,78 @@ def test_every_format_tells_what_happened(kind, rows):
         "0.898",  # its ratio
         "Friedman over 3 data sets",
         "Wilcoxon",
-        "Left out for want of results: missforest; hyperimpute",
+        "Left out for want of results: missforest (has 1 of 6); hyperimpute (has 0 of 6).",
     ):
         assert words in text, words
     assert "Differs from the paper by more than 10" in text
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_far_from_the_paper_is_explained_below_its_table_or_said_to_be_unexplained(kind):
+    rows = [
+        make_row("mice", name, setting="in_sample", accuracy=accuracy)
+        for name, accuracy in (("adult", "0.61"), ("default", "0.61"), ("shoppers", "0.43"))
+    ]
+    notes = read_notes(
+        """
+        [[note]]
+        method = "mice"
+        kind = "guess"
+        why = "Perhaps the moon."
+        [[note]]
+        method = "mice"
+        kind = "measured"
+        datasets = ["adult", "shoppers"]
+        measures = ["accuracy"]
+        why = "Their categories are coded otherwise."
+        """
+    )
+
+    def explain(*place: str) -> Note | None:
+        return max((n for n in notes if n.is_about(*place)), key=lambda n: len(n.where), default=None)
+
+    text = words_of(WRITERS[kind](report(rows, measures=["accuracy"], explain=explain)))
+    assert "measured: Their categories are coded otherwise." in text  # adult
+    assert "guess: Perhaps the moon." in text  # default
+    assert text.count("coded otherwise") == 1  # shoppers is near the paper
+    assert "not explained yet" not in text
+    text = words_of(WRITERS[kind](report(rows, measures=["accuracy"], explain=lambda *_: None)))
+    assert "Not explained yet, 2: mice on adult" in text
+
+
+def test_notes_that_say_too_little_are_refused():
+    for text in ('method = "knn"', 'method = "knn"\nkind = "sure"\nwhy = "x"', 'kind = "guess"\nwhy = "x"'):
+        with pytest.raises(InputError, match="A note must have"):
+            read_notes(f"[[note]]\n{text}")
+
+
+def test_shipped_notes_are_about_methods_and_data_sets_that_there_are():
+    from diffputer.benchmark.report.notes import read_shipped
+    from diffputer.methods.table import METHODS
+
+    assert read_shipped()
+    for note in read_shipped():
+        assert note.method in METHODS or note.method.startswith("diffputer-")
+        assert note.why.endswith(".")
+        assert set(note.where.get("measures", ())) <= set(MEASURES)
+        assert set(note.where.get("settings", ())) <= {"in_sample", "out_of_sample"}
+        assert set(note.where.get("mechanisms", ())) <= {"mcar", "mar", "mnar"}
+        assert set(note.where.get("datasets", ())) <= set(PAPER_DATASETS)
+
+
+def test_partial_results_are_averaged_over_common_tasks_and_told():
+    datasets = ["california", "letter", "adult"]
+    rows = make_grid({"mean": [0.7, 0.8, 0.9], "mice": [0.5, 0.5, 0.6]}, datasets, masks=3)
+    rows += make_grid({"knn": [0.4, 0.4, 0.4]}, datasets)  # a single mask
+    rows += make_grid({"missforest": [0.1]}, ["letter"])  # hardly begun
+    text = words_of(write_markdown(report(rows, measures=["mae"])))
+    assert "2 entries on the 9 tasks" in text
+    assert "knn (has 3 of 9); missforest (has 1 of 9)" in text
+    rows = [row for row in rows if row["method"] != "mice"]
+    text = words_of(write_markdown(report(rows, measures=["mae"])))
+    assert "2 entries on the 3 tasks" in text
+    assert "Results are there of 9 tasks" in text
+    assert "| knn | **40.00** | <u>40.00</u> | **40.00** | **40.00** | 1.00 | 1 |" in text
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -233,15 +233,15 @@ def _read_seeds(
     lists = list(given.values()) if isinstance(given, dict) else [given]
     if not lists or not all(isinstance(those, list) and those for those in lists):
         raise InputError(
-            f"The seeds of a suite must be a list, or a table with a list for each mechanism, however: {suite} "
-            f"has {given!r}."
+            "The seeds of a suite must be a list, or a table with a list for each mechanism, however: "
+            f"{suite} has {given!r}."
         )
     if not isinstance(given, dict):
         return tuple(given), {}
     if set(given) != set(mechanisms):
         raise InputError(
-            f"A table of seeds must have exactly the mechanisms of its suite, {', '.join(mechanisms)}, however: "
-            f"that of {suite} has {', '.join(given)}."
+            f"A table of seeds must have exactly the mechanisms of its suite, {', '.join(mechanisms)}, "
+            f"however: that of {suite} has {', '.join(given)}."
         )
     of = {mechanism: tuple(those) for mechanism, those in given.items()}
     return tuple(dict.fromkeys(seed for those in of.values() for seed in those)), of
