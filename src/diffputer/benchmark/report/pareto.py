@@ -33,6 +33,8 @@ from .leaderboard import Leaderboard, title_board
 
 _FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
 _MOST_NAMED = 4
+#: Beside names, where devices differ.
+_NUMBERS = "①②③④⑤⑥⑦⑧⑨"
 
 
 @dataclass(frozen=True)
@@ -205,18 +207,22 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
 
 
 def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
-    """Names, with devices where they are not all the same."""
-    several = len({entry.devices for entry in entries}) > 1
-    return {e.key: f"{e.name} ({_join(e.devices)})" if several else e.name for e in entries}
+    """Names, with the numbers of devices where these are not all the same."""
+    numbers = _number_devices(entries)
+    return {
+        e.key: f"{e.name} {''.join(numbers[d] for d in e.devices)}".rstrip() if len(numbers) > 1 else e.name
+        for e in entries
+    }
 
 
-def _join(devices: Sequence[str]) -> str:
-    """Devices in words that stay on one line."""
-    return ", ".join(devices).replace(" ", "\u00a0") or "?"
+def _number_devices(entries: Sequence[Entry]) -> dict[str, str]:
+    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
+    return {device: _NUMBERS[min(place, len(_NUMBERS) - 1)] for place, device in enumerate(devices)}
 
 
 def _describe_devices(entries: Sequence[Entry]) -> str:
-    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
-    if len(devices) > 1:
-        return "Seconds of different devices (in brackets) do not compare."
-    return f"Device: {next(iter(devices), 'unknown')}."
+    numbers = _number_devices(entries)
+    if len(numbers) > 1:
+        named = ", ".join(f"{number} {device}" for device, number in numbers.items())
+        return f"Seconds of different devices do not compare: {named}."
+    return f"Device: {next(iter(numbers), 'unknown')}."
