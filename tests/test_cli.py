@@ -346,3 +346,9 @@ def test_demo_is_wired(tmp_path, monkeypatch):
     run("demo", "--output", tmp_path, "--seed", 3, "-q")
     run("demo")
     assert calls == [((str(tmp_path), 3), {"progress": False}), (("demo_output", 0), {"progress": None})]
+
+
+def test_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "diffputer", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("diffputer ")
