@@ -62,6 +62,31 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
+def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> float | None:
+    """Give the geometric mean over the common data sets of an entry's mean seconds on the common tasks.
+
+    Parameters
+    ----------
+    errors, seconds : Leaderboard
+        Of the same rows and setting, an error, whose common tasks count, and "seconds".
+    entry : Entry
+        A ranked one.
+
+    Returns
+    -------
+    float or None
+        None where a common task has no seconds.
+    """
+    means = []
+    for name in errors.common_datasets:
+        score = seconds.score(entry, name)
+        masks = [mask for dataset, mask in errors.tasks if dataset == name]
+        if score is None or not all(score.by_mask.get(mask, 0.0) > 0 for mask in masks):
+            return None
+        means.append(statistics.fmean(score.by_mask[mask] for mask in masks))
+    return statistics.geometric_mean(means) if means else None
+
+
 def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
     """Draw every ranked entry's average error against its seconds, with the Pareto front.
 
@@ -77,12 +102,10 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     """
     points = []
     for entry in errors.ranked:
-        average = errors.average(entry)
-        scores = [seconds.score(entry, name) for name in errors.common_datasets]
-        times = [s.mean for s in scores if s is not None and s.mean is not None and s.mean > 0]
-        if average is None or len(times) < len(errors.common_datasets):
+        average, time = errors.average(entry), average_seconds(errors, seconds, entry)
+        if average is None or time is None:
             continue
-        points.append(Point(entry, statistics.geometric_mean(times), average, errors.measure.loss(average)))
+        points.append(Point(entry, time, average, errors.measure.loss(average)))
     if not points:
         return None
     n = len(errors.common_datasets)
