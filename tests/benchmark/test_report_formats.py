@@ -17,7 +17,7 @@ from diffputer.benchmark.report.layout import Report
 from diffputer.benchmark.report.markdown import write_markdown
 from diffputer.benchmark.report.measures import MEASURES
 from diffputer.benchmark.report.notes import Note, read_notes
-from diffputer.benchmark.report.readme import summarise
+from diffputer.benchmark.report.readme import keep_record, replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
@@ -265,13 +265,33 @@ def test_a_failure_after_the_scores_is_a_footnote():
 
 
 def test_the_readme_gets_averages_and_a_figure(rows):
-    table, figure = summarise(admit_rows(rows), measures=("mae", "seconds"))
-    assert "| diffputer-paper | **35.72** | 3.00 | 1.00 | 0.945 (3) |" in table
+    table, figure = summarise(admit_rows(rows), measures=("mae",))
+    assert "| diffputer-paper | **35.72** | 1.00 | 0.945 | 3.00 |" in table
+    assert "| mice | <u>53.20</u> | 2.00 | 1.443 | 3.00 |" in table  # to DiffPuter's number, whoever it is
     assert "averages over 3 data sets, 6 tasks that all have" in table
-    assert "Left out for want of results: missforest; hyperimpute." in table
+    assert (
+        "hyperimpute (completes only the table that it is fitted on); missforest (has 1 of 6 tasks)." in table
+    )
     assert "1 result failed." in table
     assert figure is not None
     assert summarise(admit_rows(rows), mechanism="mar") == ("Out of sample, MAR 30 %: no results.\n", None)
+
+
+def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
+    rows = make_grid({"mean": [0.7, 0.8], "knn": [0.5, 0.6]}, ["california", "letter"], masks=2, threads="1")
+    rows += make_grid(
+        {"diffputer-conditional": [0.3]}, ["letter"], device="GPU", threads="4", label="balanced"
+    )
+    rows += [make_row("diffputer-conditional", "letter", mae="0.1", label="an experiment", settings={"a": 1})]
+    kept = keep_record(admit_rows(rows))
+    table, figure = summarise(kept, measures=("mae",))
+    assert "| diffputer-conditional | **30.00** | 1.00 | 0.978 | 3.00 | GPU, 4 threads |" in table
+    assert "| knn | <u>60.00</u> | 2.00 | 1.955 | 3.00 | CPU, 1 thread |" in table
+    assert "1 data set, 1 task" in table
+    assert "Those of different devices do not compare." in table
+    assert figure is not None
+    with pytest.raises(InputError, match="once each"):
+        replace_table("no marks", table)
 
 
 def test_the_papers_other_methods_can_be_listed(rows):
