@@ -288,7 +288,11 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     assert "| diffputer-conditional | **30.00** | 1.00 | 0.978 | 3.00 | GPU, 4 threads |" in table
     assert "| knn | <u>60.00</u> | 2.00 | 1.955 | 3.00 | CPU, 1 thread |" in table
     assert "1 data set, 1 task" in table
-    assert "Those of different devices do not compare." in table
+    assert "Seconds of different devices do not compare." in table
+    assert "The machine did other work" not in table
+    busy = [row | {"alone": "False"} if row["method"] == "knn" else row for row in rows]
+    table, _ = summarise(keep_record(admit_rows(busy)), measures=("mae",))
+    assert "so that seconds are too many: knn." in table
     assert figure is not None
     with pytest.raises(InputError, match="once each"):
         replace_table("no marks", table)

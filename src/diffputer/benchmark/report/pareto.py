@@ -87,6 +87,19 @@ def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> 
     return statistics.geometric_mean(means) if means else None
 
 
+def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
+    """Name the entries whose machine did other work at the same time, or say nothing."""
+    busy = [
+        entry.name
+        for entry in entries
+        if any(not s.alone for (key, _), s in seconds.scores.items() if key == entry.key and s.by_mask)
+    ]
+    if not busy:
+        return ""
+    named = "all" if len(busy) == len(entries) > 1 else ", ".join(busy)
+    return f"The machine did other work at the same time, so that seconds are too many: {named}."
+
+
 def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
     """Draw every ranked entry's average error against its seconds, with the Pareto front.
 
@@ -111,6 +124,7 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     n = len(errors.common_datasets)
     where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
     note = f"{where[:1].upper() + where[1:]}. {_describe_devices([p.entry for p in points])}"
+    note += f" {describe_busy(seconds, [p.entry for p in points])}".rstrip()
     if errors.left_out:
         absent = [entry.name for entry in errors.left_out]
         more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""

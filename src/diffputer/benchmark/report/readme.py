@@ -10,7 +10,7 @@ import dataclasses
 import re
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -20,16 +20,17 @@ from ..published import PUBLISHED_RATE, find_published
 from .document import make_boards
 from .entries import Entry, list_entries
 from .layout import Cell, Table
-from .leaderboard import Leaderboard, Lookup
+from .leaderboard import Leaderboard, Lookup, TaskKey
 from .markdown import escape_markdown, write_table
 from .measures import MEASURES
-from .pareto import average_seconds, draw_error_against_seconds
+from .pareto import average_seconds, describe_busy, draw_error_against_seconds
 from .records import Record, Results
 
 #: Of which the README tells: the suite of record, and rows of DiffPuter on a GPU that no suite has yet.
 RECORD = ("paper-mcar", "conditional/mcar-h200.csv")
 #: DiffPuter as it is has these labels, none in a suite; others were experiments.
 LABELS = ("", "balanced", "balanced-retimed")
+_OURS = "diffputer-"
 _BEGIN, _END = "<!-- the rows of record: make record -->", "<!-- end of the rows of record -->"
 
 
@@ -118,8 +119,9 @@ def summarise(
     below = [_describe_tasks(where, chosen), *_describe_ratios(ratios, lookup)]
     if time is not None:
         below.append("Seconds to fit and complete are geometric means over data sets.")
+        below += filter(None, [describe_busy(time, first.ranked)])
     if len(devices) > 1:
-        below.append("Those of different devices do not compare.")
+        below.append("Seconds of different devices do not compare.")
     if first.left_out:
         lacking = "; ".join(
             f"{e.name} ({_tell_lack(first, e)})" for e in sorted(first.left_out, key=lambda e: e.name)
@@ -134,18 +136,34 @@ def summarise(
 
 
 def keep_record(results: Results) -> Results:
-    """Leave out DiffPuter's variants that were experiments, and tasks that it has no results of.
+    """Leave out DiffPuter's variants that were experiments, and masks that not all methods have.
 
-    So DiffPuter is never left out of the averages because rivals, which are quicker, have more results.
+    Of methods that differ in how many masks they have those count that all have which have every data set
+    of DiffPuter's: a rival is not left out because it is slower than others.
     """
     kept = [r for r in results.final if not _is_ours(r) or r.label in LABELS]
-    tasks = {(r.mechanism, r.rate, r.task, r.setting) for r in kept if _is_ours(r)}
-    final = tuple(r for r in kept if (r.mechanism, r.rate, r.task, r.setting) in tasks)
-    return dataclasses.replace(results, final=final)
+    tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
+    for record in kept:
+        if not record.error:
+            of_entry = tasks.setdefault((record.mechanism, record.rate, record.setting), {})
+            of_entry.setdefault(record.entry, set()).add(record.task)
+    common = {kind: _find_tasks(of_entry) for kind, of_entry in tasks.items()}
+    final = (r for r in kept if r.task in common.get((r.mechanism, r.rate, r.setting), ()))
+    return dataclasses.replace(results, final=tuple(final))
+
+
+def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:
+    """Give the tasks that every entry has which has all data sets that DiffPuter's entries have in common."""
+    ours = [tasks for (method, _), tasks in of_entry.items() if method.startswith(_OURS)]
+    if not ours:
+        return set()
+    datasets = set.intersection(*({name for name, _ in tasks} for tasks in ours))
+    full = [tasks for tasks in of_entry.values() if datasets <= {name for name, _ in tasks}]
+    return {task for task in set.intersection(*ours, *full) if task[0] in datasets}
 
 
 def _is_ours(record: Record) -> bool:
-    return record.method.startswith("diffputer-")
+    return record.method.startswith(_OURS)
 
 
 def replace_table(page: str, table: str) -> str:
