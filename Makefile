@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types record clean
 
 demo: $(STAMP)
 	$(BIN)/diffputer demo --output demo_output
@@ -25,6 +25,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
+
+# The README's table and figure of benchmarks/results
+record: $(STAMP)
+	$(BIN)/python -m diffputer.benchmark.report.readme README.md docs/images/record.png
 
 clean:
 	rm -rf $(VENV) demo_output .pytest_cache .mypy_cache .ruff_cache

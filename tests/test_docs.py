@@ -214,3 +214,28 @@ def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
     assert [row["mask_seed"] for row in rows] == ["0", "1", "2"]
     mae, rmse = (100 * sum(float(row[field]) for row in rows) / 3 for field in ("mae", "rmse"))
     assert f"{mae:.2f}/{rmse:.2f}; published" in (ROOT / "README.md").read_text()
+
+
+def test_the_table_of_record_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from diffputer.benchmark.report.readme import RECORD, keep_record, replace_table, summarise
+    from diffputer.benchmark.table_command import read_results
+
+    monkeypatch.chdir(ROOT)
+    table, figure = summarise(keep_record(read_results(RECORD)))
+    page = (ROOT / "README.md").read_text()
+    assert replace_table(page, table) == page, "make record"
+    assert figure is not None
+    assert (ROOT / "docs" / "images" / "record.png").exists()
+
+
+def test_hyperimpute_really_imputed_in_the_rows_of_record() -> None:
+    """With other versions of its dependencies it silently gives back column means."""
+    scores = {}
+    for method in ("mean", "hyperimpute"):
+        with open(RESULTS / "mini" / f"{method}.csv", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["setting"] == "in_sample"]
+        scores[method] = {row["task"]: (row["error"], float(row["mae"] or "nan")) for row in rows}
+    assert scores["hyperimpute"].keys() == scores["mean"].keys()
+    for task, (error, mae) in scores["hyperimpute"].items():
+        assert not error, (task, error)
+        assert abs(mae / scores["mean"][task][1] - 1) > 0.01, task

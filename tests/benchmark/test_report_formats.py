@@ -9,14 +9,18 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from diffputer.benchmark.datasets import PAPER_DATASETS
 from diffputer.benchmark.report.document import make_report
 from diffputer.benchmark.report.html import write_html
 from diffputer.benchmark.report.latex import write_latex
 from diffputer.benchmark.report.layout import Report
 from diffputer.benchmark.report.markdown import write_markdown
-from diffputer.benchmark.report.readme import summarise
+from diffputer.benchmark.report.measures import MEASURES
+from diffputer.benchmark.report.notes import Note, read_notes
+from diffputer.benchmark.report.readme import keep_record, replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
 from diffputer.benchmark.report.terminal import print_report
+from diffputer.errors import InputError
 
 from .report_rows import Row, fail, make_grid, make_row
 
@@ -65,10 +69,78 @@ def test_every_format_tells_what_happened(kind, rows):
         "0.898",  # its ratio
         "Friedman over 3 data sets",
         "Wilcoxon",
-        "Left out for want of results: missforest; hyperimpute",
+        "Left out for want of results: missforest (has 1 of 6); hyperimpute (has 0 of 6).",
     ):
         assert words in text, words
     assert "Differs from the paper by more than 10" in text
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_what_is_far_from_the_paper_is_explained_below_its_table_or_said_to_be_unexplained(kind):
+    rows = [
+        make_row("mice", name, setting="in_sample", accuracy=accuracy)
+        for name, accuracy in (("adult", "0.61"), ("default", "0.61"), ("shoppers", "0.43"))
+    ]
+    notes = read_notes(
+        """
+        [[note]]
+        method = "mice"
+        kind = "guess"
+        why = "Perhaps the moon."
+        [[note]]
+        method = "mice"
+        kind = "measured"
+        datasets = ["adult", "shoppers"]
+        measures = ["accuracy"]
+        why = "Their categories are coded otherwise."
+        """
+    )
+
+    def explain(*place: str) -> Note | None:
+        return max((n for n in notes if n.is_about(*place)), key=lambda n: len(n.where), default=None)
+
+    text = words_of(WRITERS[kind](report(rows, measures=["accuracy"], explain=explain)))
+    assert "measured: Their categories are coded otherwise." in text  # adult
+    assert "guess: Perhaps the moon." in text  # default
+    assert text.count("coded otherwise") == 1  # shoppers is near the paper
+    assert "not explained yet" not in text
+    text = words_of(WRITERS[kind](report(rows, measures=["accuracy"], explain=lambda *_: None)))
+    assert "Not explained yet, 2: mice on adult" in text
+
+
+def test_notes_that_say_too_little_are_refused():
+    for text in ('method = "knn"', 'method = "knn"\nkind = "sure"\nwhy = "x"', 'kind = "guess"\nwhy = "x"'):
+        with pytest.raises(InputError, match="A note must have"):
+            read_notes(f"[[note]]\n{text}")
+
+
+def test_shipped_notes_are_about_methods_and_data_sets_that_there_are():
+    from diffputer.benchmark.report.notes import read_shipped
+    from diffputer.methods.table import METHODS
+
+    assert read_shipped()
+    for note in read_shipped():
+        assert note.method in METHODS or note.method.startswith("diffputer-")
+        assert note.why.endswith(".")
+        assert set(note.where.get("measures", ())) <= set(MEASURES)
+        assert set(note.where.get("settings", ())) <= {"in_sample", "out_of_sample"}
+        assert set(note.where.get("mechanisms", ())) <= {"mcar", "mar", "mnar"}
+        assert set(note.where.get("datasets", ())) <= set(PAPER_DATASETS)
+
+
+def test_partial_results_are_averaged_over_common_tasks_and_told():
+    datasets = ["california", "letter", "adult"]
+    rows = make_grid({"mean": [0.7, 0.8, 0.9], "mice": [0.5, 0.5, 0.6]}, datasets, masks=3)
+    rows += make_grid({"knn": [0.4, 0.4, 0.4]}, datasets)  # a single mask
+    rows += make_grid({"missforest": [0.1]}, ["letter"])  # hardly begun
+    text = words_of(write_markdown(report(rows, measures=["mae"])))
+    assert "2 entries on the 9 tasks" in text
+    assert "knn (has 3 of 9); missforest (has 1 of 9)" in text
+    rows = [row for row in rows if row["method"] != "mice"]
+    text = words_of(write_markdown(report(rows, measures=["mae"])))
+    assert "2 entries on the 3 tasks" in text
+    assert "Results are there of 9 tasks" in text
+    assert "| knn | **40.00** | <u>40.00</u> | **40.00** | **40.00** | 1.00 | 1 |" in text
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -193,13 +265,37 @@ def test_a_failure_after_the_scores_is_a_footnote():
 
 
 def test_the_readme_gets_averages_and_a_figure(rows):
-    table, figure = summarise(admit_rows(rows), measures=("mae", "seconds"))
-    assert "| diffputer-paper | **35.72** | 3.00 | 1.00 | 0.945 (3) |" in table
+    table, figure = summarise(admit_rows(rows), measures=("mae",))
+    assert "| diffputer-paper | **35.72** | 1.00 | 0.945 | 3.00 |" in table
+    assert "| mice | <u>53.20</u> | 2.00 | 1.443 | 3.00 |" in table  # to DiffPuter's number, whoever it is
     assert "averages over 3 data sets, 6 tasks that all have" in table
-    assert "Left out for want of results: missforest; hyperimpute." in table
+    assert (
+        "hyperimpute (completes only the table that it is fitted on); missforest (has 1 of 6 tasks)." in table
+    )
     assert "1 result failed." in table
     assert figure is not None
     assert summarise(admit_rows(rows), mechanism="mar") == ("Out of sample, MAR 30 %: no results.\n", None)
+
+
+def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
+    rows = make_grid({"mean": [0.7, 0.8], "knn": [0.5, 0.6]}, ["california", "letter"], masks=2, threads="1")
+    rows += make_grid(
+        {"diffputer-conditional": [0.3]}, ["letter"], device="GPU", threads="4", label="balanced"
+    )
+    rows += [make_row("diffputer-conditional", "letter", mae="0.1", label="an experiment", settings={"a": 1})]
+    kept = keep_record(admit_rows(rows))
+    table, figure = summarise(kept, measures=("mae",))
+    assert "| diffputer-conditional | **30.00** | 1.00 | 0.978 | 3.00 | GPU, 4 threads |" in table
+    assert "| knn | <u>60.00</u> | 2.00 | 1.955 | 3.00 | CPU, 1 thread |" in table
+    assert "1 data set, 1 task" in table
+    assert "Seconds of different devices do not compare." in table
+    assert "The machine did other work" not in table
+    busy = [row | {"alone": "False"} if row["method"] == "knn" else row for row in rows]
+    table, _ = summarise(keep_record(admit_rows(busy)), measures=("mae",))
+    assert "so that seconds are too many: knn." in table
+    assert figure is not None
+    with pytest.raises(InputError, match="once each"):
+        replace_table("no marks", table)
 
 
 def test_the_papers_other_methods_can_be_listed(rows):

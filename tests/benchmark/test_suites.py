@@ -93,8 +93,8 @@ def test_every_name_in_a_suite_exists(name, tmp_path):
     jobs = suite.jobs(device="cpu")
     first = [describe_plainly(job, 1) for job in jobs if job.task == jobs[0].task]
     assert len({(row["method"], row["settings_hash"]) for row in first}) == len(first) == len(suite.methods)
-    product = len(suite.datasets) * len(suite.mechanisms) * len(suite.rates) * len(suite.seeds)
-    assert len(jobs) == product * len(suite.methods)
+    masks = sum(len(suite.seeds_of.get(mechanism, suite.seeds)) for mechanism in suite.mechanisms)
+    assert len(jobs) == len(suite.datasets) * masks * len(suite.rates) * len(suite.methods)
     assert suite.limits.seconds
     assert suite.limits.gigabytes
 
@@ -109,6 +109,9 @@ def test_the_suites_that_are_asked_for_are_there():
     assert all(file_of(name) is None for name in mini.datasets)
     assert {split_name(name) for name in small.datasets} == {(name, 2000) for name in PAPER_DATASETS}
     assert {entry.method for entry in small.methods} == set(METHODS)
+    masks = {mechanism: len({job.task for job in small.jobs(mechanisms=[mechanism], datasets=["bean"])})
+             for mechanism in small.mechanisms}  # fmt: skip
+    assert masks == {"mcar": 3, "mar": 1, "mnar": 1}
     for mechanism in ("mcar", "mar", "mnar"):
         paper = load_suite(f"paper-{mechanism}")
         assert set(paper.datasets) == set(PAPER_DATASETS)
@@ -138,6 +141,9 @@ def test_a_star_stands_for_all_other_methods(tmp_path):
         ('"mean"', "rates = [30]", "rate"),
         ('"mean"', "draws = 10", "19, 39, 59"),
         ('"mean"', "seeds = [0", "valid TOML"),
+        ('"mean"', "seeds = 3", "list"),
+        ('"mean"', "seeds = { mar = [0] }", "exactly the mechanisms"),
+        ('"mean"', "seeds = { mcar = [] }", "list"),
         ("", "", "list of methods"),
     ],
 )
@@ -167,6 +173,9 @@ def test_filters_choose_among_what_the_suite_has(tmp_path):
     for chosen in ({"methods": ["mice"]}, {"datasets": ["iris"]}, {"seeds": [7]}, {"mechanisms": ["mar"]}):
         with pytest.raises(SettingError, match="must be in suite own"):
             suite.jobs(**chosen)
+    table = 'mechanisms = ["mcar", "mar"]\nseeds = { mcar = [0, 1], mar = [1] }'
+    own = load_suite(write_suite(tmp_path, '"mean"', table)).jobs(datasets=["wine"])
+    assert [(job.task.mechanism, job.task.mask_seed) for job in own] == [("mcar", 0), ("mcar", 1), ("mar", 1)]
     (ours,) = load_suite("paper-mcar").jobs(
         methods=["diffputer-fast"], datasets=["news"], seeds=[3], device="cpu"
     )

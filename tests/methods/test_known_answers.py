@@ -176,3 +176,15 @@ def test_boosted_trees_bear_a_level_that_occurs_once() -> None:
     frame = pd.DataFrame({"a": a, "level": levels})
     method = make_method("gbt-per-column", n_trees=3).fit(frame, ["level"], 0)
     assert method.transform(frame)["level"].notna().all()
+
+
+def test_mice_does_not_leave_what_was_observed_unless_told() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=200)
+    table = pd.DataFrame({"a": a, "b": 3 * a + 0.1 * rng.normal(size=200), "same": 1.0})
+    table.loc[::7, "b"] = np.nan
+    new = pd.DataFrame({"a": [50.0, -50.0], "b": [np.nan, np.nan], "same": [1.0, np.nan]})
+    bounded = make_method("mice").fit(table, [], seed=0).transform(new)
+    assert bounded["b"].tolist() == pytest.approx([table["b"].max(), table["b"].min()])
+    free = make_method("mice", bounded=False).fit(table, [], seed=0).transform(new)
+    assert free["b"].abs().min() > 100

@@ -7,7 +7,8 @@ The package brings some (``suites/*.toml``); any other is named by its path. Key
     rows = 2000                             # cut each table to so many rows (optional)
     mechanisms = ["mcar", "mar"]
     rates = [0.3]
-    seeds = [0, 1]                          # of the masks, and of the methods
+    seeds = [0, 1]                          # of the masks, and of the methods; { mcar = [0, 1], mar = [0] }
+                                            # gives each mechanism its own
     methods = ["mean", { method = "knn", label = "3 neighbours", neighbours = 3 }, "*"]
                                             # "*": all that the list does not name; file = "own.py": your own
     draws = 19                              # score coverage, CRPS of so many draws (default 0: none)
@@ -100,7 +101,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Suite:
-    """Methods times tasks, and what a run of one on another may use."""
+    """Methods times tasks, and what a run of one on another may use.
+
+    Every mechanism has all ``seeds``, unless ``seeds_of`` gives it its own.
+    """
 
     name: str
     about: str
@@ -109,6 +113,7 @@ class Suite:
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
     methods: tuple[Entry, ...]
+    seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     draws: int = 0
     curve: bool = False
     limits: Limits = Limits()
@@ -145,7 +150,8 @@ class Suite:
         return [
             Job(Task(dataset, mechanism, rate, seed), entry, device, self.draws, self.curve)
             for seed, mechanism, rate, dataset, entry in product
-            if (methods is None or entry.method in methods)
+            if seed in self.seeds_of.get(mechanism, self.seeds)
+            and (methods is None or entry.method in methods)
             and (datasets is None or dataset in datasets or split_name(dataset)[0] in datasets)
             and (mechanisms is None or mechanism in mechanisms)
             and (seeds is None or seed in seeds)
@@ -198,13 +204,16 @@ def read_suite(name: str, content: bytes, folder: Path) -> Suite:
     for key, value in limits.items():
         check_number(key, value, 0.0, 1e9, closed=False, whole=False)
     rows = f"@{given['rows']}" if "rows" in given else ""
+    mechanisms = tuple(given.get("mechanisms", ["mcar"]))
+    seeds, seeds_of = _read_seeds(name, given.get("seeds", [0]), mechanisms)
     suite = Suite(
         name=name,
         about=str(given.get("about", "")),
         datasets=tuple(f"{dataset}{rows}" for dataset in given["datasets"]),
-        mechanisms=tuple(given.get("mechanisms", ["mcar"])),
+        mechanisms=mechanisms,
         rates=tuple(given.get("rates", [0.3])),
-        seeds=tuple(given.get("seeds", [0])),
+        seeds=seeds,
+        seeds_of=seeds_of,
         methods=_read_entries(name, given["methods"], folder),
         draws=int(given.get("draws", 0)),
         curve=bool(given.get("curve", False)),
@@ -215,6 +224,27 @@ def read_suite(name: str, content: bytes, folder: Path) -> Suite:
     for job in suite.jobs():  # a task checks itself
         split_name(job.task.dataset)
     return suite
+
+
+def _read_seeds(
+    suite: str, given: Any, mechanisms: Sequence[str]
+) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """Read the seeds: a list for all mechanisms, or a table with a list for each of them."""
+    lists = list(given.values()) if isinstance(given, dict) else [given]
+    if not lists or not all(isinstance(those, list) and those for those in lists):
+        raise InputError(
+            "The seeds of a suite must be a list, or a table with a list for each mechanism, however: "
+            f"{suite} has {given!r}."
+        )
+    if not isinstance(given, dict):
+        return tuple(given), {}
+    if set(given) != set(mechanisms):
+        raise InputError(
+            f"A table of seeds must have exactly the mechanisms of its suite, {', '.join(mechanisms)}, "
+            f"however: that of {suite} has {', '.join(given)}."
+        )
+    of = {mechanism: tuple(those) for mechanism, those in given.items()}
+    return tuple(dict.fromkeys(seed for those in of.values() for seed in those)), of
 
 
 def _read_entries(suite: str, given: Sequence[Any], folder: Path) -> tuple[Entry, ...]:

@@ -11,6 +11,7 @@ from .entries import Entry, Key, list_entries
 from .layout import Picture, Report, Section, Table
 from .leaderboard import TOLERANCE, Leaderboard, Lookup, make_leaderboard, title_board
 from .measures import OF_TIME, PAPERS_MEASURES, find_measure
+from .notes import Explain, find_note
 from .records import SETTINGS, Record, Results
 from .statistics import ALPHA
 from .tabulate import (
@@ -29,8 +30,9 @@ _MOST_NAMED = 6
 _LEGEND = (
     "Mean ± standard deviation over masks (n − 1; none where there is one mask). Below it the paper's number "
     "and measured / published. Best in bold, second best underlined. ? marks a published number that is "
-    f"doubtful: it is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1. {DASH}: the "
-    "method completes only the table that it is fitted on. Empty: not run."
+    f"doubtful: it is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1; its footnote "
+    "says why, and whether that was measured, is derived or a guess. "
+    f"{DASH}: the method completes only the table that it is fitted on. Empty: not run."
 )
 
 
@@ -68,6 +70,7 @@ def make_report(
     settings: Sequence[str] = SETTINGS,
     rates: Collection[float] | None = None,
     lookup: Lookup = find_published,
+    explain: Explain = find_note,
     published: bool = False,
     pictures: bool = False,
 ) -> Report:
@@ -88,6 +91,8 @@ def make_report(
         counted, and are in the figure over shares.
     lookup : callable
         Gives the paper's number and whether it is doubtful, or None.
+    explain : callable
+        Gives the note on what is far from the paper, or None.
     published : bool
         Whether to list the paper's other methods below each leaderboard.
     pictures : bool
@@ -110,8 +115,9 @@ def make_report(
     sections.append(Section("Leaderboards", words=(_LEGEND,)))
     for board in boards:
         others = list_published_methods(board.measure.name) if published else []
-        sections.append(_write_board(board, tabulate_published(board, others, lookup), pictures))
-    sections.append(list_differences(boards))
+        tables = [tabulate_board(board, explain), tabulate_published(board, others, lookup)]
+        sections.append(_write_board(board, [table for table in tables if table], pictures))
+    sections.append(list_differences(boards, explain))
     if pictures:
         from .gallery import draw_overviews
 
@@ -121,9 +127,8 @@ def make_report(
     return Report(title, tuple(sections))
 
 
-def _write_board(board: Leaderboard, others: Table | None, pictures: bool) -> Section:
+def _write_board(board: Leaderboard, tables: list[Table], pictures: bool) -> Section:
     words = [_describe_common(board)]
-    tables = [tabulate_board(board), *([others] if others else [])]
     if board.measure.name in OF_TIME:
         words.append(_describe_time(board))
     for name, reason in board.refused:
@@ -132,7 +137,7 @@ def _write_board(board: Leaderboard, others: Table | None, pictures: bool) -> Se
         words.append(describe_friedman(board))
     if board.pairs:
         words.append(_describe_pairs(board))
-        tables.append(tabulate_pairs(board))
+        tables = [*tables, tabulate_pairs(board)]
     drawn: tuple[Picture, ...] = ()
     if pictures:
         from .gallery import draw_board
@@ -144,14 +149,20 @@ def _write_board(board: Leaderboard, others: Table | None, pictures: bool) -> Se
 def _describe_common(board: Leaderboard) -> str:
     if len(board.ranked) < 2 or not board.tasks:
         return "Too few results in common to rank: average and mean rank are of this entry alone or empty."
-    n = len(board.common_datasets)
+    n, every = len(board.common_datasets), board.all_tasks
     words = (
         f"Average and mean rank: {len(board.ranked)} entries on the {_count(len(board.tasks), 'task')} "
         f"(data set and mask) that all of them have, {_count(n, 'data set')}: "
         f"{', '.join(board.common_datasets)}."
     )
+    if len(every) > len(board.tasks):
+        words += (
+            f" Results are there of {_count(len(every), 'task')}; a cell is the mean over all masks that its "
+            "entry has, the mean ratio over all data sets that it has (their number in brackets)."
+        )
     if board.left_out:
-        words += f" Left out for want of results: {_name_some([e.name for e in board.left_out], 99)}."
+        lacking = [f"{e.name} (has {board.count_common(e)} of {len(board.tasks)})" for e in board.left_out]
+        words += f" Left out for want of results: {_name_some(lacking, 99)}."
     return words
 
 

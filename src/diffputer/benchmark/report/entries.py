@@ -25,6 +25,8 @@ class Entry:
         Unlike that of every other entry.
     published
         Its name in the paper, if it is there.
+    devices
+        Where it ran, with the number of threads.
     """
 
     key: Key
@@ -82,7 +84,7 @@ def list_entries(
     return {
         key: Entry(
             key, names[key], labels[key], paper[key[0]],
-            tuple(dict.fromkeys(r.device for r in of_key[key] if r.device)),
+            tuple(dict.fromkeys(r.machine for r in of_key[key] if r.machine)),
         )
         for key in of_key
     }  # fmt: skip

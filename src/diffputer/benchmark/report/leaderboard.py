@@ -96,6 +96,16 @@ class Leaderboard:
         names = {dataset for dataset, _ in self.tasks}
         return tuple(name for name in self.datasets if name in names)
 
+    @cached_property
+    def all_tasks(self) -> frozenset[TaskKey]:
+        """Tasks of which some entry has a result."""
+        return frozenset((name, mask) for (_, name), score in self.scores.items() for mask in score.by_mask)
+
+    def count_common(self, entry: Entry) -> int:
+        """Give how many of the common tasks an entry has."""
+        scores = {name: self.scores.get((entry.key, name)) for name in self.common_datasets}
+        return sum(mask in score.by_mask for name, mask in self.tasks if (score := scores[name]) is not None)
+
     def score(self, entry: Entry, dataset: str) -> Score | None:
         """Give what an entry reached, or None if it was not run."""
         return self.scores.get((entry.key, dataset))

@@ -33,6 +33,8 @@ from .leaderboard import Leaderboard, title_board
 
 _FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
 _MOST_NAMED = 4
+#: Beside names, where devices differ.
+_NUMBERS = "①②③④⑤⑥⑦⑧⑨"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,44 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
+def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> float | None:
+    """Give the geometric mean over the common data sets of an entry's mean seconds on the common tasks.
+
+    Parameters
+    ----------
+    errors, seconds : Leaderboard
+        Of the same rows and setting, an error, whose common tasks count, and "seconds".
+    entry : Entry
+        A ranked one.
+
+    Returns
+    -------
+    float or None
+        None where a common task has no seconds.
+    """
+    means = []
+    for name in errors.common_datasets:
+        score = seconds.score(entry, name)
+        masks = [mask for dataset, mask in errors.tasks if dataset == name]
+        if score is None or not all(score.by_mask.get(mask, 0.0) > 0 for mask in masks):
+            return None
+        means.append(statistics.fmean(score.by_mask[mask] for mask in masks))
+    return statistics.geometric_mean(means) if means else None
+
+
+def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
+    """Name the entries whose machine did other work at the same time, or say nothing."""
+    busy = [
+        entry.name
+        for entry in entries
+        if any(not s.alone for (key, _), s in seconds.scores.items() if key == entry.key and s.by_mask)
+    ]
+    if not busy:
+        return ""
+    named = "all" if len(busy) == len(entries) > 1 else ", ".join(busy)
+    return f"The machine did other work at the same time, so that seconds are too many: {named}."
+
+
 def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
     """Draw every ranked entry's average error against its seconds, with the Pareto front.
 
@@ -75,17 +115,16 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     """
     points = []
     for entry in errors.ranked:
-        average = errors.average(entry)
-        scores = [seconds.score(entry, name) for name in errors.common_datasets]
-        times = [s.mean for s in scores if s is not None and s.mean is not None and s.mean > 0]
-        if average is None or len(times) < len(errors.common_datasets):
+        average, time = errors.average(entry), average_seconds(errors, seconds, entry)
+        if average is None or time is None:
             continue
-        points.append(Point(entry, statistics.geometric_mean(times), average, errors.measure.loss(average)))
+        points.append(Point(entry, time, average, errors.measure.loss(average)))
     if not points:
         return None
     n = len(errors.common_datasets)
     where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
     note = f"{where[:1].upper() + where[1:]}. {_describe_devices([p.entry for p in points])}"
+    note += f" {describe_busy(seconds, [p.entry for p in points])}".rstrip()
     if errors.left_out:
         absent = [entry.name for entry in errors.left_out]
         more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
@@ -205,18 +244,22 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
 
 
 def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
-    """Names, with devices where they are not all the same."""
-    several = len({entry.devices for entry in entries}) > 1
-    return {e.key: f"{e.name} ({_join(e.devices)})" if several else e.name for e in entries}
+    """Names, with the numbers of devices where these are not all the same."""
+    numbers = _number_devices(entries)
+    return {
+        e.key: f"{e.name} {''.join(numbers[d] for d in e.devices)}".rstrip() if len(numbers) > 1 else e.name
+        for e in entries
+    }
 
 
-def _join(devices: Sequence[str]) -> str:
-    """Devices in words that stay on one line."""
-    return ", ".join(devices).replace(" ", "\u00a0") or "?"
+def _number_devices(entries: Sequence[Entry]) -> dict[str, str]:
+    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
+    return {device: _NUMBERS[min(place, len(_NUMBERS) - 1)] for place, device in enumerate(devices)}
 
 
 def _describe_devices(entries: Sequence[Entry]) -> str:
-    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
-    if len(devices) > 1:
-        return "Seconds of different devices (in brackets) do not compare."
-    return f"Device: {next(iter(devices), 'unknown')}."
+    numbers = _number_devices(entries)
+    if len(numbers) > 1:
+        named = ", ".join(f"{number} {device}" for device, number in numbers.items())
+        return f"Seconds of different devices do not compare: {named}."
+    return f"Device: {next(iter(numbers), 'unknown')}."

@@ -1,20 +1,37 @@
-"""What a README shows of results: a table of averages, and error against seconds."""
+"""What a README shows of results: a table of averages, and error against seconds.
+
+``make record`` writes both: ``python -m diffputer.benchmark.report.readme README.md docs/images/record.png``
+puts the table of the rows of record between two comments of the page, and the figure into its file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import re
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ..published import find_published
+from ...errors import InputError
+from ..published import PUBLISHED_RATE, find_published
 from .document import make_boards
 from .entries import Entry, list_entries
 from .layout import Cell, Table
-from .leaderboard import Leaderboard, Lookup
+from .leaderboard import Leaderboard, Lookup, TaskKey
 from .markdown import escape_markdown, write_table
 from .measures import MEASURES
-from .pareto import draw_error_against_seconds
-from .records import Results
+from .pareto import average_seconds, describe_busy, draw_error_against_seconds
+from .records import Record, Results
+
+#: Of which the README tells: the suite of record, and rows of DiffPuter on a GPU that no suite has yet.
+RECORD = ("paper-mcar", "conditional/mcar-h200.csv")
+#: DiffPuter as it is has these labels, none in a suite; others were experiments.
+LABELS = ("", "balanced", "balanced-retimed")
+_OURS = "diffputer-"
+_BEGIN, _END = "<!-- the rows of record: make record -->", "<!-- end of the rows of record -->"
 
 
 def summarise(
@@ -23,7 +40,7 @@ def summarise(
     setting: str = "out_of_sample",
     mechanism: str = "mcar",
     rate: float = 0.3,
-    measures: Sequence[str] = ("mae", "rmse", "accuracy", "seconds"),
+    measures: Sequence[str] = ("mae", "rmse", "accuracy"),
     lookup: Lookup = find_published,
 ) -> tuple[str, Figure | None]:
     """Give a Markdown table of averages over data sets, and the figure of error against seconds.
@@ -43,7 +60,8 @@ def summarise(
     -------
     table : str
         Averages are over the tasks that all entries have, which the line below the table counts; entries
-        that lack results are named there.
+        that lack results are named there. Ratios are to the paper's DiffPuter, on the data sets of which
+        it has a number that is not doubtful. Seconds are geometric means over data sets.
     figure : matplotlib.figure.Figure or None
         None where no entry has both numbers.
 
@@ -53,7 +71,7 @@ def summarise(
     >>> row = {"dataset": "toy", "mechanism": "mcar", "rate": 0.3, "mask_seed": 0, "setting": "out_of_sample"}
     >>> rows = [row | {"method": m, "mae": e, "settings_hash": m} for m, e in (("mean", 0.8), ("knn", 0.5))]
     >>> print(summarise(admit_rows(rows))[0])
-    | entry | MAE (× 100) | rank |
+    | method | MAE (× 100) | mean rank |
     |---|---:|---:|
     | knn | **50.00** | 1.00 |
     | mean | <u>80.00</u> | 2.00 |
@@ -62,54 +80,168 @@ def summarise(
     <BLANKLINE>
     """
     entries = list_entries(results.final)
-    chosen = [
+    boards = [
         board
-        for board in make_boards(results, entries, measures, (setting,), lookup)
+        for board in make_boards(results, entries, (*measures, "seconds"), (setting,), lookup)
         if (board.mechanism, board.rate) == (mechanism, rate)
         and any(s.by_mask for s in board.scores.values())
     ]
+    chosen = [board for board in boards if board.measure.name in measures]
     where = f"{setting.replace('_', ' ').capitalize()}, {mechanism.upper()} {100 * rate:g} %"
     if not chosen:
         return f"{where}: no results.\n", None
     first = chosen[0]
-    rows = tuple(_write_row(entry, chosen) for entry in first.ranked)
-    ratio = [f"{first.measure.title} / paper's"] if any(first.average_ratio(e) for e in first.ranked) else []
-    columns = ("entry", *(board.measure.heading for board in chosen), "rank", *ratio)
-    rows = tuple(row[: len(columns)] for row in rows)
-    counted = "; ".join(f"{b.measure.title}: {', '.join(b.common_datasets)}" for b in _distinct(chosen))
+    time = next((board for board in boards if board.measure == MEASURES["seconds"]), None)
+    ratios = [board for board in chosen if _divide_by_paper(board, first.ranked[0], lookup)]
+    devices = {device for entry in first.ranked for device in entry.devices}
+    columns = (
+        "method",
+        *(board.measure.heading for board in chosen),
+        "mean rank",
+        *(f"{board.measure.title} ÷ DiffPuter's, published" for board in ratios),
+        *(["seconds"] if time is not None else []),
+        *(["on"] if len(devices) > 1 else []),
+    )
+    rows = []
+    for entry in first.ranked:
+        cells = [Cell(entry.name), *(_write_average(entry, board) for board in chosen)]
+        rank = first.mean_ranks.get(entry.key)
+        cells.append(Cell("" if rank is None else f"{rank:.2f}"))
+        for board in ratios:
+            ratio = _divide_by_paper(board, entry, lookup)
+            cells.append(Cell(f"{ratio[0]:.3f}" if ratio else ""))
+        if time is not None:
+            took = average_seconds(first, time, entry)
+            cells.append(Cell("" if took is None else MEASURES["seconds"].show(took)))
+        if len(devices) > 1:
+            cells.append(Cell("; ".join(entry.devices)))
+        rows.append(tuple(cells))
+    below = [_describe_tasks(where, chosen), *_describe_ratios(ratios, lookup)]
+    if time is not None:
+        below.append("Seconds to fit and complete are geometric means over data sets.")
+        below += filter(None, [describe_busy(time, first.ranked)])
+    if len(devices) > 1:
+        below.append("Seconds of different devices do not compare.")
+    if first.left_out:
+        lacking = "; ".join(
+            f"{e.name} ({_tell_lack(first, e)})" for e in sorted(first.left_out, key=lambda e: e.name)
+        )
+        below.append(f"Left out for want of results: {lacking}.")
+    failed = sum(len(score.failures) for score in first.scores.values())
+    if failed:
+        below.append(f"{failed} result{'s' * (failed != 1)} failed.")
+    table = Table("", columns, tuple(rows), words=frozenset({"on"}))
+    figure = None if time is None else draw_error_against_seconds(first, time)
+    return "\n".join([*write_table(table), "", escape_markdown(" ".join(below)), ""]), figure
+
+
+def keep_record(results: Results) -> Results:
+    """Leave out DiffPuter's variants that were experiments, and masks that not all methods have.
+
+    Of methods that differ in how many masks they have those count that all have which have every data set
+    of DiffPuter's: a rival is not left out because it is slower than others.
+    """
+    kept = [r for r in results.final if not _is_ours(r) or r.label in LABELS]
+    tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
+    for record in kept:
+        if not record.error:
+            of_entry = tasks.setdefault((record.mechanism, record.rate, record.setting), {})
+            of_entry.setdefault(record.entry, set()).add(record.task)
+    common = {kind: _find_tasks(of_entry) for kind, of_entry in tasks.items()}
+    final = (r for r in kept if r.task in common.get((r.mechanism, r.rate, r.setting), ()))
+    return dataclasses.replace(results, final=tuple(final))
+
+
+def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:
+    """Give the tasks that every entry has which has all data sets that DiffPuter's entries have in common."""
+    ours = [tasks for (method, _), tasks in of_entry.items() if method.startswith(_OURS)]
+    if not ours:
+        return set()
+    datasets = set.intersection(*({name for name, _ in tasks} for tasks in ours))
+    full = [tasks for tasks in of_entry.values() if datasets <= {name for name, _ in tasks}]
+    return {task for task in set.intersection(*ours, *full) if task[0] in datasets}
+
+
+def _is_ours(record: Record) -> bool:
+    return record.method.startswith(_OURS)
+
+
+def replace_table(page: str, table: str) -> str:
+    """Put a table between the two comments of a page.
+
+    Examples
+    --------
+    >>> print(replace_table(f"before\\n{_BEGIN}\\nold\\n{_END}\\n", "new").splitlines()[3])
+    new
+    """
+    if page.count(_BEGIN) != 1 or page.count(_END) != 1:
+        raise InputError(f"The page must have {_BEGIN!r} and {_END!r} once each, however: it has not.")
+    return re.sub(
+        f"{re.escape(_BEGIN)}.*{re.escape(_END)}",
+        lambda _: f"{_BEGIN}\n\n{table.strip()}\n\n{_END}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
+def _write_average(entry: Entry, board: Leaderboard) -> Cell:
+    value = board.average(entry)
+    if value is None:
+        return Cell()
+    averages = [a for other in board.ranked if (a := board.average(other)) is not None]
+    place = 1 + sum(board.measure.loss(a) < board.measure.loss(value) for a in averages)
+    return Cell(board.measure.show(value), place=place if place in (1, 2) else None)
+
+
+def _divide_by_paper(board: Leaderboard, entry: Entry, lookup: Lookup) -> tuple[float, list[str]] | None:
+    """Give the mean ratio to the paper's DiffPuter over common data sets, and which these are."""
+    if board.rate != PUBLISHED_RATE or entry not in board.ranked:
+        return None
+    ratios: dict[str, float] = {}
+    for name in board.common_datasets:
+        found = lookup(name, board.mechanism, board.setting, board.measure.name, "diffputer")
+        if found and not found[1]:
+            ratios[name] = board.common_mean(entry, name) / found[0]
+    return (statistics.fmean(ratios.values()), list(ratios)) if ratios else None
+
+
+def _describe_tasks(where: str, boards: Sequence[Leaderboard]) -> str:
+    first = boards[0]
+    counted = "; ".join(f"{b.measure.title}: {', '.join(b.common_datasets)}" for b in _distinct(boards))
     n = len(first.common_datasets)
-    below = (
+    return (
         f"{where}: averages over {n} data set{'s' * (n != 1)}, {len(first.tasks)} "
         f"task{'s' * (len(first.tasks) != 1)} that all have ({counted})."
     )
-    if first.left_out:
-        below += f" Left out for want of results: {'; '.join(e.name for e in first.left_out)}."
-    failed = sum(len(score.failures) for score in first.scores.values())
-    if failed:
-        below += f" {failed} result{'s' * (failed != 1)} failed."
-    table = Table("", columns, rows)
-    seconds = make_boards(results, entries, ("seconds",), (setting,), lookup)
-    time = next((b for b in seconds if (b.mechanism, b.rate) == (mechanism, rate)), None)
-    figure = None if time is None else draw_error_against_seconds(first, time)
-    return "\n".join([*write_table(table), "", escape_markdown(below), ""]), figure
 
 
-def _write_row(entry: Entry, boards: Sequence[Leaderboard]) -> tuple[Cell, ...]:
-    cells = [Cell(entry.name)]
-    for board in boards:
-        value = board.average(entry)
-        averages = [a for other in board.ranked if (a := board.average(other)) is not None]
-        place = None
-        if value is not None and board.measure != MEASURES["seconds"]:
-            place = 1 + sum(board.measure.loss(a) < board.measure.loss(value) for a in averages)
-        shown = "" if value is None else board.measure.show(value)
-        cells.append(Cell(shown, place=place if place in (1, 2) else None))
-    rank, ratio = boards[0].mean_ranks.get(entry.key), boards[0].average_ratio(entry)
-    cells.append(Cell("" if rank is None else f"{rank:.2f}"))
-    cells.append(Cell(f"{ratio[0]:.3f} ({ratio[1]})" if ratio else ""))
-    return tuple(cells)
+def _describe_ratios(boards: Sequence[Leaderboard], lookup: Lookup) -> list[str]:
+    found = [_divide_by_paper(board, board.ranked[0], lookup) for board in boards]
+    names = [ratio[1] for ratio in found if ratio]
+    return [f"Ratios are over those that the paper has: {', '.join(names[0])}."] if names else []
+
+
+def _tell_lack(board: Leaderboard, entry: Entry) -> str:
+    scores = [score for (key, _), score in board.scores.items() if key == entry.key]
+    if scores and all(score.cannot for score in scores):
+        return "completes only the table that it is fitted on"
+    return f"has {board.count_common(entry)} of {len(board.tasks)} tasks"
 
 
 def _distinct(boards: Sequence[Leaderboard]) -> list[Leaderboard]:
     """Boards that are over other data sets than the first, and the first."""
     return [b for i, b in enumerate(boards) if i == 0 or b.common_datasets != boards[0].common_datasets]
+
+
+def _main(page: Path, picture: Path) -> None:
+    from ..table_command import read_results
+    from .drawing import save_png
+
+    table, figure = summarise(keep_record(read_results(RECORD)))
+    page.write_text(replace_table(page.read_text(encoding="utf-8"), table), encoding="utf-8")
+    if figure is not None:
+        save_png(figure, picture)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

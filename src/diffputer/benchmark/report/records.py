@@ -14,7 +14,7 @@ from .measures import MEASURES, OF_TIME
 SETTINGS = ("in_sample", "out_of_sample")
 #: How the reason begins where a method cannot complete a table that it was not fitted on.
 _CANNOT = "InSampleOnlyError"
-_WHOLE = ("mask_seed", "em_round", "rows", "rows_drawn")
+_WHOLE = ("mask_seed", "em_round", "rows", "rows_drawn", "threads")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Record:
     rows: int | None = None
     rows_drawn: int | None = None
     device: str = ""
+    threads: int | None = None
     alone: bool = False
     fingerprint: str = ""
     protocol: str = ""
@@ -49,6 +50,13 @@ class Record:
     def task(self) -> tuple[str, int]:
         """The data set and the mask."""
         return self.dataset, self.mask_seed
+
+    @property
+    def machine(self) -> str:
+        """The device and how many threads of the processor there were; seconds of others do not compare."""
+        if not self.device or self.threads is None:
+            return self.device
+        return f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
     def cannot(self) -> bool:

@@ -10,6 +10,7 @@ from .entries import Entry, Key
 from .layout import Cell, Section, Table
 from .leaderboard import TOLERANCE, Leaderboard, Lookup, Score, title_board
 from .measures import OF_TIME, Measure
+from .notes import UNEXPLAINED, Explain, find_note
 from .records import Results
 from .statistics import ALPHA
 
@@ -19,8 +20,11 @@ MOST_PAIRS = 15
 _LONGEST_REASON = 240
 
 
-def tabulate_board(board: Leaderboard) -> Table:
-    """Lay a leaderboard out: entries down, data sets across, then average, mean rank and mean ratio."""
+def tabulate_board(board: Leaderboard, explain: Explain = find_note) -> Table:
+    """Lay a leaderboard out: entries down, data sets across, then average, mean rank and mean ratio.
+
+    What is far from the paper has a footnote that tells why, as far as that is known.
+    """
     footnotes: dict[str, int] = {}
     places = {name: board.places(name) for name in board.datasets}
     averages = {e.key: average for e in board.ranked if (average := board.average(e)) is not None}
@@ -31,7 +35,8 @@ def tabulate_board(board: Leaderboard) -> Table:
         scores = [board.score(entry, name) for name in board.datasets]
         cells = [Cell(entry.name)]
         for name, score in zip(board.datasets, scores, strict=True):
-            cells.append(_fill(score, board.measure, places[name].get(entry.key), footnotes))
+            why = _explain(board, entry, name, explain) if score is not None and score.differs else ""
+            cells.append(_fill(score, board.measure, places[name].get(entry.key), footnotes, why))
         counts = sorted({len(score.by_mask) for score in scores if score is not None and score.by_mask})
         average, rank = averages.get(entry.key), board.mean_ranks.get(entry.key)
         cells.append(_number(average, board.measure.show, order.get(entry.key)))
@@ -74,7 +79,14 @@ def tabulate_published(board: Leaderboard, names: Sequence[str], lookup: Lookup)
     return Table(title, columns, tuple(rows), n_measured=len(board.datasets)) if rows else None
 
 
-def _fill(score: Score | None, measure: Measure, place: int | None, footnotes: dict[str, int]) -> Cell:
+def _explain(board: Leaderboard, entry: Entry, dataset: str, explain: Explain) -> str:
+    note = explain(entry.key[0], board.mechanism, board.setting, board.measure.name, dataset)
+    return f"≠ {UNEXPLAINED}" if note is None else f"≠ {note.kind}: {note.why}"
+
+
+def _fill(
+    score: Score | None, measure: Measure, place: int | None, footnotes: dict[str, int], why: str = ""
+) -> Cell:
     if score is None:
         return Cell(NOT_RUN)
     notes = []
@@ -86,6 +98,8 @@ def _fill(score: Score | None, measure: Measure, place: int | None, footnotes: d
         notes.append(footnotes.setdefault(kind + _shorten(reason), len(footnotes) + 1))
     if measure.name in OF_TIME and score.by_mask and not score.alone:
         notes.append(footnotes.setdefault("the machine did other work at the same time", len(footnotes) + 1))
+    if why:
+        notes.append(footnotes.setdefault(why, len(footnotes) + 1))
     if score.mean is None:
         text = DASH if score.cannot else "failed"
         published = "" if score.published is None else measure.show(score.published)
@@ -136,9 +150,9 @@ def tabulate_pairs(board: Leaderboard) -> Table:
     )  # fmt: skip
 
 
-def list_differences(boards: Sequence[Leaderboard]) -> Section:
-    """List where a run is more than the tolerance from the paper, rivals first."""
-    rows, compared = [], 0
+def list_differences(boards: Sequence[Leaderboard], explain: Explain = find_note) -> Section:
+    """List where a run is more than the tolerance from the paper, rivals first; is it known why?"""
+    rows, compared, unexplained = [], 0, []
     for board in boards:
         for entry in board.entries:
             for name in board.datasets:
@@ -147,6 +161,9 @@ def list_differences(boards: Sequence[Leaderboard]) -> Section:
                     continue
                 compared += 1
                 if score.differs and score.published is not None:
+                    note = explain(entry.key[0], board.mechanism, board.setting, board.measure.name, name)
+                    if note is None:
+                        unexplained.append(f"{entry.name} on {name} ({title_board(board)})")
                     better = board.measure.loss(score.mean) < board.measure.loss(score.published)
                     rows.append((entry.ours, (
                         Cell(entry.name), Cell(title_board(board)), Cell(name),
@@ -154,17 +171,21 @@ def list_differences(boards: Sequence[Leaderboard]) -> Section:
                         Cell(board.measure.show(score.published), order=score.published),
                         Cell(f"{score.ratio:.3f}", order=score.ratio),
                         Cell("better" if better else "worse"),
+                        Cell(UNEXPLAINED if note is None else note.kind),
                     )))  # fmt: skip
     title = f"Differs from the paper by more than {100 * TOLERANCE:g} %"
-    words = (
-        f"{len(rows)} of {compared} measurements with a published number that is not doubtful; rivals first."
-    )
+    words = [
+        f"{len(rows)} of {compared} measurements with a published number that is not doubtful; rivals first. "
+        "Why stands below each leaderboard; the last column tells how surely that is known."
+    ]
     if not rows:
-        return Section(title, words=(words,))
-    columns = ("entry", "what", "data set", "measured", "published", "ratio", "measured is")
+        return Section(title, words=(words[0].partition(" Why ")[0],))
+    if unexplained:
+        words.append(f"{UNEXPLAINED.capitalize()}, {len(unexplained)}: {'; '.join(unexplained)}.")
+    columns = ("entry", "what", "data set", "measured", "published", "ratio", "measured is", "reason")
     ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: row[0]))
-    table = Table("", columns, ordered, words=frozenset({"what", "data set", "measured is"}))
-    return Section(title, words=(words,), tables=(table,))
+    table = Table("", columns, ordered, words=frozenset({"what", "data set", "measured is", "reason"}))
+    return Section(title, words=tuple(words), tables=(table,))
 
 
 def tabulate_entries(results: Results, entries: Mapping[Key, Entry]) -> Table:
