@@ -12,7 +12,7 @@ import torch
 from diffputer import DiffPuter
 from diffputer.diffusion.conditional import Rows, describe
 from diffputer.diffusion.gaussian import GaussianCopula
-from diffputer.diffusion.gaussian_em import Patterns, em_round
+from diffputer.diffusion.gaussian_em import Holes, em_round, invert
 from diffputer.diffusion.variants import COUNT, Variants
 from diffputer.errors import SettingError
 
@@ -87,22 +87,31 @@ class TestVariants:
         variants.fit(copula, as_rows(z), 40, 0)
         assert (torch.linalg.eigvalsh(variants.covariances) > 0).all()
 
-    def test_patterns_sum_up_rows(self) -> None:
-        # Weights count rows: one of weight two is the same as two of weight one.
+    def test_weights_count_rows(self) -> None:
+        # A row of weight two is the same as two of weight one.
         z = regression_table(30).to_numpy()
-        rows, twice = as_rows(z), as_rows(np.concatenate([z, z[:10]]))
         weights = torch.ones(30, dtype=torch.float64)
         weights[:10] = 2
         copula = GaussianCopula(2, [])
-        one = Patterns.gather(*copula.latent(rows), weights)
-        other = Patterns.gather(*copula.latent(twice))
-        values, known = copula.latent(twice)
-        alone = Patterns(known.double(), torch.ones(40, dtype=torch.float64), values, None)
+        once, twice = (copula.latent(as_rows(rows)) for rows in (z, np.concatenate([z, z[:10]])))
         start = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-        expected = em_round(one, *start, 0.1)
-        for patterns in (other, alone):
-            for a, b in zip(em_round(patterns, *start, 0.1), expected, strict=True):
-                assert torch.allclose(a, b)
+        weighted = em_round(once[0], Holes(once[1]), *start, 0.1, weights)
+        counted = em_round(twice[0], Holes(twice[1]), *start, 0.1)
+        for a, b in zip(weighted, counted, strict=True):
+            assert torch.allclose(a, b)
+
+    def test_expectations_are_those_of_the_regression_on_what_is_known(self) -> None:
+        rng = np.random.default_rng(1)
+        root = rng.normal(size=(5, 5))
+        S, m = torch.from_numpy(root @ root.T + np.eye(5)), torch.from_numpy(rng.normal(size=5))
+        known = torch.from_numpy(rng.random((40, 5)) > 0.5)
+        values = torch.from_numpy(rng.normal(size=(40, 5))) * known
+        expected, _ = Holes(known).expect(values, m, invert(S))
+        for row in range(40):
+            k, u = known[row], ~known[row]
+            slope = S[u][:, k] @ torch.linalg.inv(S[k][:, k])
+            assert torch.allclose(expected[row, u], slope @ (values[row, k] - m[k]), atol=1e-4)
+            assert torch.allclose(expected[row, k], values[row, k] - m[k])
 
 
 class TestPooledVariance:

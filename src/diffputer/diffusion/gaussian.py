@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
-from .gaussian_em import Patterns, em_round, regression
+from .gaussian_em import JITTER, Holes, settle
 from .marginals import Marginals
 from .prediction import Prediction
 from .residuals import normal_quantiles
 
-#: How often expectations are taken.
-ROUNDS = 15
+#: How often expectations are taken at most, and the change of a parameter below which they are not.
+ROUNDS, TOLERANCE = 100, 1e-4
 #: Latent columns up to which it is used: every row takes the square of them.
 MOST_COLUMNS = 64
 #: No level is less probable.
@@ -44,14 +44,14 @@ def blocks(n: int) -> Iterator[slice]:
 
 
 def most_rows(n_columns: int) -> int:
-    """Say from how many rows the covariance is found at most: a row takes the cube of the columns.
+    """Say from how many rows the covariance is found at most: a row takes the cube of its unknown columns.
 
     Examples
     --------
-    >>> most_rows(10), most_rows(64)
-    (20000, 762)
+    >>> most_rows(10), most_rows(20), most_rows(64)
+    (20000, 12500, 2560)
     """
-    return min(20_000, int(2e8 / n_columns**3))
+    return min(20_000, max(40 * n_columns, int(1e8 / n_columns**3)))
 
 
 def shrinkage(known: Tensor) -> float:
@@ -104,9 +104,15 @@ class GaussianCopula(nn.Module):
 
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
-        A, rest = regression(known.double(), self.covariance)
-        expected = self.middle + (A @ ((values - self.middle) * known)[..., None])[..., 0]
-        return torch.where(known, values, expected), rest
+        k, S = known.double(), self.covariance
+        # Unknown columns are cut off: their rows and columns are those of the identity.
+        seen = k[:, :, None] * S * k[:, None, :]
+        seen = seen + torch.diag_embed(1 - k) + JITTER * torch.eye(len(S), device=S.device)
+        across = S * k[:, None, :]
+        gain = torch.cholesky_solve(across.transpose(1, 2), torch.linalg.cholesky(seen)).transpose(1, 2)
+        expected = self.middle + (gain @ ((values - self.middle) * k)[..., None])[..., 0]
+        rest = S - gain @ across.transpose(1, 2)
+        return torch.where(known, values, expected), rest * (1 - k)[:, :, None] * (1 - k)[:, None, :]
 
     @torch.no_grad()
     def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
@@ -128,13 +134,18 @@ class GaussianCopula(nn.Module):
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
-        # On the CPU: patterns are few, and a GPU would not add them up in the same order every time.
+        # On the CPU: a GPU would not add up in the same order every time.
         values, known = (part.cpu() for part in self.latent(rows))
         spread = (values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4)
-        m, S = torch.zeros_like(spread), torch.diag(spread)
-        patterns, shrink = Patterns.gather(values, known), self.shrinking * shrinkage(known)
-        for _ in range(ROUNDS):
-            m, S = em_round(patterns, m, S, shrink)
+        m, S = settle(
+            values,
+            Holes(known),
+            torch.zeros_like(spread),
+            torch.diag(spread),
+            self.shrinking * shrinkage(known),
+            rounds=ROUNDS,
+            tolerance=TOLERANCE,
+        )
         self.middle.copy_(m)
         self.covariance.copy_(S)
 

@@ -1,15 +1,11 @@
-"""EM for a Gaussian N(m, S) of rows with holes, over patterns of holes.
+"""EM for a Gaussian N(m, S) of rows with holes.
 
-Rows that know the same columns K share one regression: with A the matrix that takes what is known of x - m to
-the expectation of all of x - m (rows of the identity where known, S_UK S_KK^-1 where unknown),
+With P = S^-1 and b = P (x - m) where x - m is zero in the unknown part U of a row,
 
-    sum_i w_i E[x_i - m | known] = A (f - w m_K)
-    sum_i w_i E[(x_i - m)(x_i - m)^T | known] = A C A^T + w R
+    E[(x - m)_U | known] = -P_UU^-1 b_U,   Cov[x_U | known] = P_UU^-1
 
-with w, f and C the pattern's weight, sum and squares around m of known cells, and R = S_UU - A S_KU what they
-leave open. So a round takes the cube of the columns for every pattern, not for every row. Rows may have
-weights. Where patterns are nearly as many as rows, each row is a pattern of its own, whose squares need not
-be kept.
+so that only the unknown part, which is small, is inverted, and once for rows that miss the same. Rows may
+have weights.
 """
 
 from __future__ import annotations
@@ -19,84 +15,107 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_BLOCK = 4096
 #: Added to variances, so that columns which are sums of others (all levels of a category) can be inverted.
 JITTER = 1e-6
+#: Numbers in the inverses that are held at a time.
+_MOST_NUMBERS = 4_000_000
 
 
 @dataclass
-class Patterns:
-    """Moments of the known cells of rows with the same holes.
+class Group:
+    """Rows that miss the same number k of columns.
 
-    Shape: known, sums [u, d]; weight [u]; squares [u, d, d], None where each is of one row.
+    Shape: rows [r]; pattern [r], which of the u patterns a row has; columns [u, k], what a pattern misses.
     """
 
-    known: Tensor
-    weight: Tensor
-    sums: Tensor
-    squares: Tensor | None
+    rows: Tensor
+    pattern: Tensor
+    columns: Tensor
 
-    @classmethod
-    def gather(cls, values: Tensor, known: Tensor, weights: Tensor | None = None) -> Patterns:
-        """Sum up rows, whose unknown values must be zero.
+    def take(self, values: Tensor) -> Tensor:
+        """Give what stands in the holes. Shape: [n, d] -> [r, k]."""
+        return values[self.rows[:, None], self.columns[self.pattern]]
 
-        Shape: values, known [n, d], weights [n].
-        """
-        weights = torch.ones(len(values), dtype=values.dtype) if weights is None else weights
+
+class Holes:
+    """Which rows miss what. Shape: known [n, d]."""
+
+    def __init__(self, known: Tensor) -> None:
+        self.known = known.double()
         patterns, place = torch.unique(known, dim=0, return_inverse=True)
-        u, d = patterns.shape
-        weighted = weights[:, None] * values
-        if 2 * u > len(values):
-            return cls(known.to(values.dtype), weights, weighted, None)
-        squares = torch.zeros(u, d, d, dtype=values.dtype)
-        for start in range(0, len(values), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            squares.index_add_(0, place[part], weighted[part, :, None] * values[part, None, :])
-        return cls(
-            patterns.to(values.dtype),
-            torch.zeros(u, dtype=values.dtype).index_add_(0, place, weights),
-            torch.zeros(u, d, dtype=values.dtype).index_add_(0, place, weighted),
-            squares,
-        )
+        order = torch.argsort(place, stable=True)
+        missing = ~patterns
+        self.groups: list[Group] = []
+        for k in range(1, known.shape[1] + 1):
+            here = missing.sum(dim=1) == k
+            rows = order[here[place[order]]]
+            most = max(1, _MOST_NUMBERS // k**2)
+            for start in range(0, len(rows), most):
+                some = rows[start : start + most]
+                numbers, own = torch.unique_consecutive(place[some], return_inverse=True)
+                columns = missing[numbers].nonzero()[:, 1].reshape(len(numbers), k)
+                self.groups.append(Group(some, own, columns))
+
+    def expect(self, values: Tensor, m: Tensor, P: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Give E[x - m | known] of every row, and the covariances of each group's patterns.
+
+        Shape: values [n, d], m [d], P [d, d] -> [n, d], a list of [u, k, k].
+        """
+        expected = (values - m) * self.known
+        b = expected @ P
+        covariances = []
+        for group in self.groups:
+            columns = group.columns
+            inverse = torch.linalg.inv(P[columns[:, :, None], columns[:, None, :]])
+            solved = (inverse[group.pattern] @ group.take(b)[..., None])[..., 0]
+            expected[group.rows[:, None], columns[group.pattern]] = -solved
+            covariances.append(inverse)
+        return expected, covariances
 
 
-def regression(known: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
-    """Give A and R of patterns.
-
-    Shape: known [n, d] of 0 and 1, S [d, d] -> [n, d, d], [n, d, d].
-    """
-    # Unknown columns are cut off: their rows and columns are those of the identity.
-    seen = known[:, :, None] * S * known[:, None, :]
-    seen = seen + torch.diag_embed(1 - known) + JITTER * torch.eye(len(S), device=S.device, dtype=S.dtype)
-    across = S * known[:, None, :]
-    gain = torch.cholesky_solve(across.transpose(1, 2), torch.linalg.cholesky(seen)).transpose(1, 2)
-    unknown = 1 - known
-    rest = (S - gain @ across.transpose(1, 2)) * unknown[:, :, None] * unknown[:, None, :]
-    return gain * unknown[:, :, None] + torch.diag_embed(known), rest
+def invert(S: Tensor) -> Tensor:
+    """Invert a covariance, columns that follow from others too."""
+    inverse: Tensor = torch.linalg.inv(S + JITTER * torch.eye(len(S), dtype=S.dtype, device=S.device))
+    return inverse
 
 
-def em_round(patterns: Patterns, m: Tensor, S: Tensor, shrink: float) -> tuple[Tensor, Tensor]:
+def em_round(
+    values: Tensor, holes: Holes, m: Tensor, S: Tensor, shrink: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Do one E-step and one M-step; S is shrunk towards independence.
 
-    Shape: m [d], S [d, d] -> [d], [d, d].
+    Shape: values [n, d], m [d], S [d, d], weights [n] -> [d], [d, d].
     """
-    total = patterns.weight.sum()
-    first, second = torch.zeros_like(m), torch.zeros_like(S)
-    for start in range(0, len(patterns.weight), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        known, w, f = patterns.known[part], patterns.weight[part, None], patterns.sums[part]
-        A, R = regression(known, S)
-        m_K = m * known
-        f_c = f - w * m_K
-        expected = (A @ f_c[..., None])[..., 0]
-        first += expected.sum(dim=0)
-        second += (w[..., None] * R).sum(dim=0)
-        if patterns.squares is None:
-            second += (expected / w).T @ expected
-        else:
-            # sum w (x - m)(x - m)^T = sum w x x^T - f m^T - m (f - w m)^T
-            C = patterns.squares[part] - f[:, :, None] * m_K[:, None, :] - m_K[:, :, None] * f_c[:, None, :]
-            second += (A @ C @ A.transpose(1, 2)).sum(dim=0)
-    step = first / total
+    w = torch.ones(len(values), dtype=values.dtype) if weights is None else weights
+    expected, covariances = holes.expect(values, m, invert(S))
+    weighted = w[:, None] * expected
+    second = weighted.T @ expected
+    for group, inverse in zip(holes.groups, covariances, strict=True):
+        of_pattern = torch.zeros(len(inverse), dtype=w.dtype).index_add_(0, group.pattern, w[group.rows])
+        columns = group.columns
+        places = (columns[:, :, None].expand_as(inverse), columns[:, None, :].expand_as(inverse))
+        second.index_put_(places, of_pattern[:, None, None] * inverse, accumulate=True)
+    total = w.sum()
+    step = weighted.sum(dim=0) / total
     S = second / total - torch.outer(step, step)
     return m + step, (1 - shrink) * S + shrink * torch.diag(S.diagonal())
+
+
+def settle(
+    values: Tensor,
+    holes: Holes,
+    m: Tensor,
+    S: Tensor,
+    shrink: float,
+    *,
+    rounds: int,
+    tolerance: float,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Do rounds until no entry changes by more than the tolerance. Shape: as `em_round`."""
+    for _ in range(rounds):
+        before = m, S
+        m, S = em_round(values, holes, m, S, shrink, weights)
+        if max(float((a - b).abs().max()) for a, b in zip((m, S), before, strict=True)) < tolerance:
+            break
+    return m, S

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from .conditional import Rows
-from .gaussian import MOST_COLUMNS, GaussianCopula, blocks
+from .gaussian import MOST_COLUMNS, GaussianCopula
+from .gaussian_em import Holes, invert
 
 
 class LinearValues(GaussianCopula):
@@ -33,7 +34,7 @@ class LinearValues(GaussianCopula):
     @torch.no_grad()
     def means(self, rows: Rows) -> Tensor:
         """Give the expectations of numbers. Shape: [n, p]."""
-        parts = [
-            self.condition(*self.latent(rows.part(part)))[0][:, : self.p] for part in blocks(len(rows.levels))
-        ]
-        return torch.cat(parts).float()
+        values, known = (part.cpu() for part in self.latent(rows))
+        middle = self.middle.cpu()
+        expected, _ = Holes(known).expect(values, middle, invert(self.covariance.cpu()))
+        return (middle + expected)[:, : self.p].float().to(rows.x.device)

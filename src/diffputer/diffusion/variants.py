@@ -21,15 +21,18 @@ from torch import Tensor, nn
 from ..runtime.seeding import derive_seed, torch_generator
 from .conditional import Rows
 from .gaussian import GaussianCopula, shrinkage
-from .gaussian_em import Patterns, em_round
+from .gaussian_em import Holes, settle
 from .splitting import evenly
 
 #: How many there are; draws beyond take them again from the first on.
 COUNT = 20
-#: How often expectations are taken for each, from the fitted parameters on.
-ROUNDS = 8
-#: Multiplications that a round of one may take; tables of many columns use fewer rows, but some a column.
-MOST_WORK, ROWS_A_COLUMN = 2e7, 4
+#: How often expectations are taken for each, from the fitted parameters on, and the change below which they
+#: are not: where much is missing they get there slowly, and too few would vary too little.
+ROUNDS, FEWEST_ROUNDS, TOLERANCE = 50, 8, 1e-4
+#: Rows that they are found from at most; of many columns fewer, but some a column.
+MOST_ROWS, MOST_WORK, ROWS_A_COLUMN = 10_000, 1e7, 10
+#: Multiplications that all rounds of one may take, if they are not the fewest.
+ALL_WORK = 2e9
 #: No variant changes the logarithm of a probability by more.
 MOST_TILT = 1.0
 
@@ -59,15 +62,13 @@ class Variants(nn.Module):
         """
         values, known = (part.cpu() for part in copula.latent(rows))
         d = values.shape[1]
-        most = max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3))
+        most = min(MOST_ROWS, max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3)))
         middle, covariance = copula.middle.cpu(), copula.covariance.cpu()
-        patterns = Patterns.gather(values, known)
-        if len(patterns.weight) > most:
+        if len(values) > most:
             some = evenly(len(values), most, values.device)
             values, known = values[some], known[some]
-            patterns = Patterns.gather(values, known)
-        shrink = copula.shrinking * shrinkage(known)
-        m, S = _settle(patterns, middle, covariance, shrink)
+        holes, shrink = Holes(known), copula.shrinking * shrinkage(known)
+        m, S = _settle(values, holes, middle, covariance, shrink)
         root, own = _root(covariance), _root(S)
         scale = (len(values) / n_rows) ** 0.5
         eye = torch.eye(d, dtype=S.dtype)
@@ -76,7 +77,7 @@ class Variants(nn.Module):
             weights = (
                 torch.empty(len(values), dtype=values.dtype).exponential_(generator=generator).clamp_min(1e-9)
             )
-            m_k, S_k = _settle(Patterns.gather(values, known, weights), m, S, shrink)
+            m_k, S_k = _settle(values, holes, m, S, shrink, weights)
             # In units of these rows' own copula, which is N(0, 1) there.
             half = torch.linalg.solve_triangular(own, S_k, upper=False)
             spread = torch.linalg.solve_triangular(own, half.T, upper=False)
@@ -92,10 +93,12 @@ class Variants(nn.Module):
         return Change(copula, copula.with_parameters(self.middles[k], self.covariances[k]))
 
 
-def _settle(patterns: Patterns, m: Tensor, S: Tensor, shrink: float) -> tuple[Tensor, Tensor]:
-    for _ in range(ROUNDS):
-        m, S = em_round(patterns, m, S, shrink)
-    return m, S
+def _settle(
+    values: Tensor, holes: Holes, m: Tensor, S: Tensor, shrink: float, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    work = len(values) * len(m) ** 3
+    rounds = min(ROUNDS, max(FEWEST_ROUNDS, int(ALL_WORK / work)))
+    return settle(values, holes, m, S, shrink, rounds=rounds, tolerance=TOLERANCE, weights=weights)
 
 
 def _root(S: Tensor) -> Tensor:
