@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
-from .gaussian_em import JITTER, Holes, settle
+from .gaussian_em import JITTER, Holes, invert, settle
 from .marginals import Marginals
 from .prediction import Prediction
 from .residuals import normal_quantiles
@@ -114,6 +114,22 @@ class GaussianCopula(nn.Module):
         rest = S - gain @ across.transpose(1, 2)
         return torch.where(known, values, expected), rest * (1 - k)[:, :, None] * (1 - k)[:, None, :]
 
+    def expect(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Give expectation and variance of every cell given the known part of its row.
+
+        Shape: values, known [n, d] -> [n, d], [n, d].
+        """
+        if values.is_cuda:  # where large batches cost less than sorting rows by their holes
+            expected, rest = self.condition(values, known)
+            return expected, rest.diagonal(dim1=1, dim2=2)
+        holes = Holes(known)
+        expected, covariances = holes.expect(values, self.middle, invert(self.covariance))
+        variance = torch.zeros_like(expected)
+        for group, of_patterns in zip(holes.groups, covariances, strict=True):
+            variances = of_patterns.diagonal(dim1=1, dim2=2)
+            variance[group.rows[:, None], group.columns[group.pattern]] = variances[group.pattern]
+        return torch.where(known, values, self.middle + expected), variance
+
     @torch.no_grad()
     def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
         """Fit it with the shrinking that loses least."""
@@ -163,9 +179,9 @@ class GaussianCopula(nn.Module):
         )
 
     def _predict(self, rows: Rows, marginals: Marginals) -> Prediction:
-        expected, rest = self.condition(*self.latent(rows))
+        expected, variance = self.expect(*self.latent(rows))
         middle = expected[:, : self.p].float()
-        spread = rest.diagonal(dim1=1, dim2=2)[:, : self.p].clamp_min(1e-8).sqrt().float()
+        spread = variance[:, : self.p].clamp_min(1e-8).sqrt().float()
         levels = normal_quantiles(middle.device)
         points = torch.special.ndtri((torch.arange(POINTS, device=middle.device) + 0.5) / POINTS)
         values = torch.stack([marginals.values_at(middle + spread * point) for point in points])
@@ -200,7 +216,7 @@ class GaussianCopula(nn.Module):
         rows.levels = rows.levels.clone()
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
         for k, n_levels in enumerate(self.levels):
-            expected, _ = self.condition(*self.latent(rows))
+            expected, _ = self.expect(*self.latent(rows))
             cumulative = self.probabilities(expected, k).cumsum(dim=1)
             drawn = (cumulative < chances[:, k : k + 1]).sum(dim=1).clamp_max(n_levels - 1)
             rows.levels[:, k] = torch.where(rows.levels[:, k] < 0, drawn, rows.levels[:, k])

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from .conditional import Rows
-from .gaussian import MOST_COLUMNS, GaussianCopula
-from .gaussian_em import Holes, invert
+from .gaussian import MOST_COLUMNS, GaussianCopula, blocks
 
 
 class LinearValues(GaussianCopula):
@@ -34,7 +33,5 @@ class LinearValues(GaussianCopula):
     @torch.no_grad()
     def means(self, rows: Rows) -> Tensor:
         """Give the expectations of numbers. Shape: [n, p]."""
-        values, known = (part.cpu() for part in self.latent(rows))
-        middle = self.middle.cpu()
-        expected, _ = Holes(known).expect(values, middle, invert(self.covariance.cpu()))
-        return (middle + expected)[:, : self.p].float().to(rows.x.device)
+        parts = [self.expect(*self.latent(rows.part(part)))[0] for part in blocks(len(rows.levels))]
+        return torch.cat(parts)[:, : self.p].float()

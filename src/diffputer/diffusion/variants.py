@@ -117,7 +117,7 @@ class Change:
         """Give what is added to the logarithms of probabilities. Shape: rows of n -> q of [n, L_k]."""
         if not self._copula.levels:
             return []
-        (before, _), (after, _) = (c.condition(*c.latent(rows)) for c in (self._copula, self.variant))
+        (before, _), (after, _) = (c.expect(*c.latent(rows)) for c in (self._copula, self.variant))
         return [
             (self.variant.probabilities(after, k).log() - self._copula.probabilities(before, k).log())
             .clamp(-MOST_TILT, MOST_TILT)
@@ -133,7 +133,7 @@ class Change:
         """
         rows = rows.part(slice(None))
         rows.levels = levels
-        (before, rest), (after, _) = (c.condition(*c.latent(rows)) for c in (self._copula, self.variant))
+        (before, variance), (after, _) = (c.expect(*c.latent(rows)) for c in (self._copula, self.variant))
         p = self._copula.p
-        open_ = rest.diagonal(dim1=1, dim2=2)[:, :p].clamp_min(1e-8).sqrt()
+        open_ = variance[:, :p].clamp_min(1e-8).sqrt()
         return ((spread.double() / open_).clamp_max(1.0) * (after - before)[:, :p]).float()
