@@ -120,14 +120,20 @@ class Ensemble(nn.Module):
         x = torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1)
         return trees.predict(x, known, columns)
 
-    def linear_parts(self, validation: Validation) -> list[tuple[GaussianCopula, Callable[[], float]]]:
-        """Give copula and Gaussian, each with what it loses on held-out cells as it is now."""
-        parts: list[tuple[GaussianCopula, Callable[[], float]]] = []
+    def fit_linear(self, describe: Callable[[GaussianCopula], Rows], validation: Validation) -> None:
+        """Fit copula and Gaussian to the rows that each can afford; held-out cells say how far to shrink."""
         if (copula := self.copula) is not None:
-            parts.append((copula, lambda: validation.loss(copula.predict(validation.rows, self.marginals))))
+            copula.fit_best(
+                describe(copula),
+                lambda: copula.predict(validation.rows, self.marginals),
+                validation.first_good,
+            )
         if (line := self.line) is not None:
-            parts.append((line, lambda: validation.squared_error(line.means(validation.rows))))
-        return parts
+            line.fit_best(
+                describe(line),
+                lambda: validation.squared_error(line.means(validation.rows)),
+                lambda errors: errors.index(min(errors)),
+            )
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.

@@ -6,14 +6,16 @@ are found by EM over rows with holes, shrunk towards independence where rows are
     E-step  the expectation of every row's unknown part and its covariance given the known part
     M-step  m and S from their first and second moments, then (1 - a) S + a diag(S),  a = f d / (d + pairs)
 
-with pairs the rows that show a pair of columns, and f = 1 or less where held-out cells say so: columns that
-follow from each other want little shrinking. Small tables were imputed better by it than by the networks
-(docs/dev/conditional.md); held-out cells say how much it counts.
+with pairs the rows that show a pair of columns, and f the least that held-out cells do not tell from the
+best: shrinking takes slopes towards zero, and columns that follow from each other want none. Small tables
+were imputed better by it than by the networks (docs/dev/conditional.md); held-out cells say how much it
+counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +36,10 @@ SMALLEST_PROBABILITY = 1e-3
 #: Points of the normal distribution over which E[x] is averaged.
 POINTS = 32
 #: What is tried for f where rows are so few that shrinking by a share of a matters.
-SHRINKINGS, SMALLEST_SHRINKING = (1.0, 0.1, 0.001), 1e-3
+SHRINKINGS, SMALLEST_SHRINKING = (0.001, 0.1, 1.0), 1e-3
 _BLOCK = 4096
+
+T = TypeVar("T")
 
 
 def blocks(n: int) -> Iterator[slice]:
@@ -131,15 +135,15 @@ class GaussianCopula(nn.Module):
         return torch.where(known, values, self.middle + expected), variance
 
     @torch.no_grad()
-    def fit_best(self, rows: Rows, loss: Callable[[], float]) -> None:
-        """Fit it with the shrinking that loses least."""
-        tried = {}
+    def fit_best(self, rows: Rows, answer: Callable[[], T], choose: Callable[[list[T]], int]) -> None:
+        """Fit it with the shrinking that is chosen from its answers, one for each of SHRINKINGS."""
         many = shrinkage(self.latent(rows)[1]) < SMALLEST_SHRINKING
-        some = SHRINKINGS[:1] if many else SHRINKINGS
-        for self.shrinking in some:
+        tried = SHRINKINGS[:1] if many else SHRINKINGS
+        answers = []
+        for self.shrinking in tried:
             self.fit(rows)
-            tried[self.shrinking] = loss()
-        best = min(tried, key=lambda f: tried[f])
+            answers.append(answer())
+        best = tried[choose(answers)]
         if best != self.shrinking:
             self.shrinking = best
             self.fit(rows)

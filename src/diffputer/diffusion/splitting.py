@@ -327,6 +327,13 @@ class Validation:
         error = float(difference.double().std()) * n_rows**0.5 / self.n_cells if n_rows > 1 else 0.0
         return float(difference.double().sum()) / self.n_cells, error
 
+    def first_good(self, predictions: list[Prediction]) -> int:
+        """Say which is the first that held-out cells do not tell from the best: by a standard error."""
+        losses = [self.loss(prediction) for prediction in predictions]
+        best = predictions[losses.index(min(losses))]
+        worse = (self.worse_by(prediction, best) for prediction in predictions)
+        return next(k for k, (by, error) in enumerate(worse) if by <= error)
+
     def _by_row(self, prediction: Prediction) -> Tensor:
         """Give the loss of each row. Shape: [n]."""
         levels = torch.tensor(QUANTILES, device=self.x.device)

@@ -167,7 +167,7 @@ class ConditionalEngine:
                 self.model.trees.load_state_dict(growing.result().state_dict())
             held_out_loss = float("nan")
             if self._validation is not None:
-                self._fit_linear(self._m, choose=True)
+                self.model.fit_linear(lambda part: self._some_rows(part, self._m), self._validation)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
@@ -208,7 +208,9 @@ class ConditionalEngine:
         """Let linear parts, whose shares are known by now, see the held-out cells too; vary the copula."""
         if self._validation is None:
             return
-        self._fit_linear(self._missing, choose=False)
+        for part in (self.model.copula, self.model.line):
+            if part is not None:
+                part.fit(self._some_rows(part, self._missing))
         copula = self.model.copula
         if copula is not None and self.model.variants is not None:
             rows = self._some_rows(copula, self._missing)
@@ -221,16 +223,6 @@ class ConditionalEngine:
         members = len(next(trainer.module.parameters()))
         rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
         return int(rows * weights * (len(self.n_levels) if attends else 1))
-
-    def _fit_linear(self, missing: NDArray[np.bool_], *, choose: bool) -> None:
-        """Fit what is linear; held-out cells choose how far it is shrunk."""
-        assert self._validation is not None
-        for part, loss in self.model.linear_parts(self._validation):
-            rows = self._some_rows(part, missing)
-            if choose:
-                part.fit_best(rows, loss)
-            else:
-                part.fit(rows)
 
     def _some_rows(self, part: GaussianCopula, missing: NDArray[np.bool_]) -> Rows:
         """Describe as many rows as a part can afford to be fitted to."""
