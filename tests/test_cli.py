@@ -97,7 +97,7 @@ def test_every_setting_can_be_set():
         "random_state",
         "device",
     }
-    own |= {"time_budget", "checkpoint", "progress"}
+    own |= {"time_budget", "checkpoint", "progress", "model_uncertainty"}
     assert set(DiffPuter().get_params()) == own | set(KNOWN_SETTINGS)
 
 

@@ -351,6 +351,7 @@ def test_command_says_what_is_wrong(tmp_path):
     assert "must be in suite" in invoke("run", suite, "--methods", "mice", code=2).stderr
     assert "only data sets" in invoke("data", "iris", "--data", tmp_path, code=2).stderr.lower()
     absent = ("run", "paper-mcar", "--datasets", "letter", "--methods", "mean", "--data", tmp_path)
+    absent += ("--out", tmp_path / "out")
     assert "bench data letter" in invoke(*absent, code=2).stderr
     planned = invoke(*absent, "--dry-run")
     assert "not there yet: letter" in planned.stderr

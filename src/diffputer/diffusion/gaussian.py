@@ -35,8 +35,11 @@ MOST_COLUMNS = 64
 SMALLEST_PROBABILITY = 1e-3
 #: Points of the normal distribution over which E[x] is averaged.
 POINTS = 32
-#: What is tried for f where rows are so few that shrinking by a share of a matters.
-SHRINKINGS, SMALLEST_SHRINKING = (0.001, 0.1, 1.0), 1e-3
+#: What is tried for f, and the a up to which it is: of few rows the copula would find columns to follow from
+#: each other that do not, and be sure of it.
+SHRINKINGS = {0.001: 0.1, 0.1: 0.3, 1.0: 1.0}
+#: With a less than this f does not matter.
+SMALLEST_SHRINKING = 1e-3
 _BLOCK = 4096
 
 T = TypeVar("T")
@@ -71,6 +74,9 @@ class GaussianCopula(nn.Module):
     Shape: middle [d], covariance [d, d], frequencies [d - p].
     """
 
+    shrinkings = SHRINKINGS
+    shrinking: Tensor
+    """f."""
     middle: Tensor
     covariance: Tensor
     frequencies: Tensor
@@ -80,12 +86,12 @@ class GaussianCopula(nn.Module):
     def __init__(self, n_numeric: int, levels: list[int]) -> None:
         super().__init__()
         self.p, self.levels = n_numeric, levels
-        self.shrinking = 1.0
         d = n_numeric + sum(levels)
         slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         self.register_buffer("slot_column", pairs[:, 0], persistent=False)
         self.register_buffer("slot_level", pairs[:, 1], persistent=False)
+        self.register_buffer("shrinking", torch.ones((), dtype=torch.float64))
         self.register_buffer("middle", torch.zeros(d, dtype=torch.float64))
         self.register_buffer("covariance", torch.eye(d, dtype=torch.float64))
         self.register_buffer("frequencies", torch.zeros(d - n_numeric, dtype=torch.float64))
@@ -137,15 +143,18 @@ class GaussianCopula(nn.Module):
     @torch.no_grad()
     def fit_best(self, rows: Rows, answer: Callable[[], T], choose: Callable[[list[T]], int]) -> None:
         """Fit it with the shrinking that is chosen from its answers, one for each of SHRINKINGS."""
-        many = shrinkage(self.latent(rows)[1]) < SMALLEST_SHRINKING
-        tried = SHRINKINGS[:1] if many else SHRINKINGS
+        a = shrinkage(self.latent(rows)[1])
+        tried = [f for f, most in self.shrinkings.items() if a <= most]
+        if a < SMALLEST_SHRINKING:
+            tried = tried[:1]
         answers = []
-        for self.shrinking in tried:
+        for f in tried:
+            self.shrinking.fill_(f)
             self.fit(rows)
             answers.append(answer())
         best = tried[choose(answers)]
-        if best != self.shrinking:
-            self.shrinking = best
+        if best != tried[-1]:
+            self.shrinking.fill_(best)
             self.fit(rows)
 
     @torch.no_grad()
@@ -162,7 +171,7 @@ class GaussianCopula(nn.Module):
             Holes(known),
             torch.zeros_like(spread),
             torch.diag(spread),
-            self.shrinking * shrinkage(known),
+            float(self.shrinking) * shrinkage(known),
             rounds=ROUNDS,
             tolerance=TOLERANCE,
         )

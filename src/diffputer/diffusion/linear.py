@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from .conditional import Rows
-from .gaussian import MOST_COLUMNS, GaussianCopula, blocks
+from .gaussian import MOST_COLUMNS, SHRINKINGS, GaussianCopula, blocks
 
 
 class LinearValues(GaussianCopula):
     """Rows as a Gaussian of p values and, where they are not too many, sum(levels) indicators."""
+
+    # Only means are asked of it, and only where held-out cells bear them out.
+    shrinkings = dict.fromkeys(SHRINKINGS, 1.0)
 
     @classmethod
     def of(cls, n_numeric: int, levels: list[int]) -> LinearValues | None:

@@ -67,7 +67,7 @@ class Variants(nn.Module):
         if len(values) > most:
             some = evenly(len(values), most, values.device)
             values, known = values[some], known[some]
-        holes, shrink = Holes(known), copula.shrinking * shrinkage(known)
+        holes, shrink = Holes(known), float(copula.shrinking) * shrinkage(known)
         m, S = _settle(values, holes, middle, covariance, shrink)
         root, own = _root(covariance), _root(S)
         scale = (len(values) / n_rows) ** 0.5
