@@ -39,7 +39,7 @@ POINTS = 32
 #: each other that do not, and be sure of it.
 SHRINKINGS = {0.001: 0.1, 0.1: 0.3, 1.0: 1.0}
 #: With a less than this f does not matter.
-SMALLEST_SHRINKING = 1e-3
+SMALLEST_SHRINKING = 1e-2
 _BLOCK = 4096
 
 T = TypeVar("T")
