@@ -87,6 +87,23 @@ class TestVariants:
         variants.fit(copula, as_rows(z), 40, 0)
         assert (torch.linalg.eigvalsh(variants.covariances) > 0).all()
 
+    def test_draws_beyond_the_variants_have_models_of_their_own(self) -> None:
+        z = regression_table(200).to_numpy()
+        copula, variants = GaussianCopula(2, []), Variants(2)
+        copula.fit(as_rows(z))
+        variants.fit(copula, as_rows(z), 200, 0)
+        few, many = variants.changes(copula, 5), variants.changes(copula, 400)
+        slopes = torch.stack([c.variant.covariance[0, 1] / c.variant.covariance[0, 0] for c in many])
+        fit = copula.covariance[0, 1] / copula.covariance[0, 0]
+        assert all(
+            torch.equal(a.variant.covariance, b.variant.covariance) for a, b in zip(few, many, strict=False)
+        )
+        assert len(slopes.unique()) == 400
+        # As wide as the variants are around the fit, and around the fit: 380 mixtures, four standard errors.
+        wide = float((slopes[:20] - fit).square().mean().sqrt())
+        assert float((slopes[20:] - fit).square().mean().sqrt()) == pytest.approx(wide, rel=0.2)
+        assert abs(float(slopes[20:].mean() - fit)) < 4 * wide / 380**0.5
+
     def test_weights_count_rows(self) -> None:
         # A row of weight two is the same as two of weight one.
         z = regression_table(30).to_numpy()

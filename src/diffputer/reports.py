@@ -13,6 +13,7 @@ import numpy as np
 from . import __version__
 from .analysis.origin import Origin
 from .analysis.views import some_rows
+from .em import Engine
 from .runtime.devices import resolve_device
 from .settings import check_number
 from .tables.paths import check_writable, write_bytes
@@ -36,11 +37,14 @@ def origin_of(imputer: Any) -> Origin:
     }
     device = resolve_device(imputer.device)
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    settings = imputer.settings_
+    settings = {} if imputer.settings_ is None else dataclasses.asdict(imputer.settings_)
+    if imputer._result is not None:
+        engine = imputer._result.engine
+        settings["model_uncertainty"] = _uncertainty_in_force(engine, imputer.model_uncertainty)
     return Origin(
         method=f"DiffPuter, {imputer.engine} engine",
         parameters=given,
-        settings={} if settings is None else dataclasses.asdict(settings),
+        settings=settings,
         seed=imputer.seed_,
         software={
             "diffputer": __version__,
@@ -82,6 +86,16 @@ def write_report(
         title=title,
     )
     write_bytes(path, page.encode())
+
+
+def _uncertainty_in_force(engine: Engine, model_uncertainty: str) -> str:
+    """Say which model uncertainty draws of an engine carry: without a copula "linear" is "none"."""
+    from .engines.conditional import ConditionalEngine
+
+    varies = isinstance(engine, ConditionalEngine) and engine.varies
+    if model_uncertainty == "linear" and not varies:
+        return "none: this engine has no linear model to vary"
+    return model_uncertainty
 
 
 def _same(value: Any, default: Any) -> bool:

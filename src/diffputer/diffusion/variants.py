@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from ..runtime.seeding import derive_seed, torch_generator
 from .conditional import Rows
 from .gaussian import GaussianCopula, shrinkage
-from .gaussian_em import Holes, settle
+from .gaussian_em import JITTER, Holes, settle
 from .splitting import evenly
 
-#: How many there are; draws beyond take them again from the first on.
+#: How many there are. Draws beyond mix them, so that no two share one and their mean goes on towards the fit.
 COUNT = 20
 #: How often expectations are taken for each, from the fitted parameters on, and the change below which they
 #: are not: where much is missing they get there slowly, and too few would vary too little.
@@ -46,12 +46,14 @@ class Variants(nn.Module):
     middles: Tensor
     covariances: Tensor
     fitted: Tensor
+    seed: Tensor
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
         self.register_buffer("middles", torch.zeros(COUNT, n_columns, dtype=torch.float64))
         self.register_buffer("covariances", torch.eye(n_columns, dtype=torch.float64).repeat(COUNT, 1, 1))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def fit(self, copula: GaussianCopula, rows: Rows, n_rows: int, seed: int) -> None:
@@ -86,11 +88,37 @@ class Variants(nn.Module):
             self.middles[k] = middle + scale * (root @ step)
             self.covariances[k] = root @ spread @ root.T
         self.fitted.fill_(True)
+        self.seed.fill_(derive_seed(seed, "mixtures") & ((1 << 63) - 1))
 
-    def change(self, copula: GaussianCopula, draw: int) -> Change:
-        """Give what the variant of a draw changes."""
-        k = draw % COUNT
-        return Change(copula, copula.with_parameters(self.middles[k], self.covariances[k]))
+    def changes(self, copula: GaussianCopula, n_draws: int) -> list[Change]:
+        """Give what the variant of each draw changes."""
+        pairs = list(zip(self.middles, self.covariances, strict=True))[:n_draws]
+        if n_draws > COUNT:
+            pairs += self._mixtures(copula, n_draws)
+        return [Change(copula, copula.with_parameters(*pair)) for pair in pairs]
+
+    @torch.no_grad()
+    def _mixtures(self, copula: GaussianCopula, n_draws: int) -> list[tuple[Tensor, Tensor]]:
+        """Give what stands for variants COUNT, ..., n_draws - 1.
+
+        Deviations of the variants from the fit, of covariances in logarithms, are added up with independent
+        normal weights: mixtures vary as the variants do.
+        """
+        device = copula.middle.device
+        middle, root = copula.middle.cpu(), _root(copula.covariance.cpu())
+        steps = self.middles.cpu() - middle
+        half = torch.linalg.solve_triangular(root, self.covariances.cpu(), upper=False)
+        white = torch.linalg.solve_triangular(root, half.transpose(1, 2), upper=False)
+        values, vectors = torch.linalg.eigh((white + white.transpose(1, 2)) / 2)
+        logarithms = (vectors * values.clamp_min(1e-12).log()[:, None, :]) @ vectors.transpose(1, 2)
+        pairs = []
+        for draw in range(COUNT, n_draws):
+            generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
+            weights = torch.randn(COUNT, dtype=middle.dtype, generator=generator) / COUNT**0.5
+            spread = torch.linalg.matrix_exp(torch.einsum("k,kij->ij", weights, logarithms))
+            pair = middle + weights @ steps, root @ spread @ root.T
+            pairs.append((pair[0].to(device), pair[1].to(device)))
+        return pairs
 
 
 def _settle(
@@ -102,7 +130,7 @@ def _settle(
 
 
 def _root(S: Tensor) -> Tensor:
-    root: Tensor = torch.linalg.cholesky(S + 1e-6 * torch.eye(len(S), dtype=S.dtype))
+    root: Tensor = torch.linalg.cholesky(S + JITTER * torch.eye(len(S), dtype=S.dtype))
     return root
 
 

@@ -84,6 +84,11 @@ class ConditionalEngine:
         other.model.load_state_dict(self.model.state_dict())
         return other
 
+    @property
+    def varies(self) -> bool:
+        """Whether draws can carry the uncertainty of the fit."""
+        return self.model.varies
+
     def begin(
         self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
     ) -> NDArray[np.int64]:
