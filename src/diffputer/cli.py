@@ -157,7 +157,7 @@ def impute(
 
     [cyan]diffputer impute survey.csv -o full.parquet --missing "?" --bounds age:0:120[/]
 
-    [cyan]diffputer impute survey.csv --draws 20 -o draws.csv[/]  for honest uncertainty
+    [cyan]diffputer impute survey.csv --draws 20 -o draws.csv[/]  to pool
 
     [cyan]diffputer impute survey.csv --report survey.html[/]  what was missing and how sure it is now
 
