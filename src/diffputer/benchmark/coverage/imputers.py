@@ -149,7 +149,7 @@ RIVALS: dict[str, Entry] = {
         Entry("mice", "MICE (scikit-learn)",
               "IterativeImputer with BayesianRidge and sample_posterior, once a draw.", _run_mice,
               {"max_iter": MICE_ROUNDS, "sample_posterior": True}, ("scikit-learn",)),
-        Entry("mice-norm", "MICE (Bayesian regression)",
+        Entry("mice-norm", "chained regressions (own code)",
               "Chained linear regressions whose coefficients are drawn, R's norm; own code.", _run_norm,
               {"max_iter": MICE_ROUNDS}),
         Entry("miceforest", "miceforest", "Chained LightGBM with mean matching, its defaults.", _run_forest,
