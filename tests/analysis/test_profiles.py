@@ -95,6 +95,19 @@ def test_nothing_to_test(x):
         little_test(np.ones(3))
 
 
+def test_little_takes_tables_of_every_kind():
+    rng = np.random.default_rng(0)
+    x = holed(rng.normal(size=(100, 2)), 0.2, rng)
+    expected = little_test(x).statistic
+    frame = pd.DataFrame(x, columns=["a", "b"]).convert_dtypes()
+    assert frame.isna().to_numpy().any()
+    frame["c"] = pd.array(rng.choice(["x", "y", None], 100), dtype="string")
+    numbers = np.where(np.isnan(x), pd.NA, x)  # objects
+    for table in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), numbers, x.tolist()):
+        assert little_test(table).statistic == pytest.approx(expected)
+    assert np.isnan(little_test(frame[["c"]]).p_value)
+
+
 def test_counts_by_hand():
     frame = pd.DataFrame({"a": [1.0, None, None, 4.0], "b": ["x", None, None, None], "c": [1, 2, 3, 4]})
     got = profile(frame)
