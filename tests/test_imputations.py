@@ -275,6 +275,14 @@ def test_the_long_layout_needs_its_names() -> None:
         draw(pd.DataFrame({".imp": [1.0, None, 2.0]})).to_long()
 
 
+def test_the_long_layout_of_names_of_several_levels() -> None:
+    frame = pd.DataFrame({("a", 1): [1.0, None, 2.0], ("b", 2): [None, 1.0, 2.0]})
+    assert frame.columns.nlevels == 2
+    long = draw(frame, m=2).to_long()
+    assert long.columns.tolist() == [(".imp", ""), (".id", ""), ("a", 1), ("b", 2)]
+    assert long[".imp"].tolist() == [1, 1, 1, 2, 2, 2]
+
+
 def test_columns_without_any_value_can_be_stacked() -> None:
     frame = pd.DataFrame({"a": [1.0, None, 2.0], "b": [np.nan] * 3})
     with pytest.warns(UserWarning, match="without any observed value"):

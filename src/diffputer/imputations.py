@@ -1,4 +1,4 @@
-"""Imputations: several completed tables that differ only where cells were missing; and how sure one is."""
+"""Imputations: several completed tables that differ only where cells were missing."""
 
 from __future__ import annotations
 

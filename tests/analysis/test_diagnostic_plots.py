@@ -36,6 +36,49 @@ from diffputer.errors import InputError, SettingError
 
 from .test_plots import odd_table
 
+
+def test_a_title_does_not_run_into_its_note():
+    beside = set()
+    for width in (2.0, 3.0, 4.0, 6.0):
+        for name in ("x", "a rather long name"):
+            holes = pd.DataFrame({name: [1.0, 2.0, None] * 100})
+            axes = Figure(figsize=(width, 2.5)).add_subplot()
+            plot_density(holes, holes.fillna(1.5), name, ax=axes)
+            axes.figure.tight_layout()
+            axes.figure.draw_without_rendering()
+            title, note = axes._left_title, axes._right_title
+            assert note.get_text() == "100 of 300 missing"
+            above = title.get_text().endswith("\n")
+            assert above or title.get_window_extent().x1 < note.get_window_extent().x0
+            beside.add(not above)
+    assert beside == {True, False}
+
+
+def test_a_constant_that_is_filled_with_itself_has_bars_of_the_same_height():
+    holes = pd.DataFrame({"k": [7.0, 7.0, 7.0, None]})
+    axes = render(plot_density(holes, [holes.fillna(7.0)] * 3, "k"))
+    assert [bar.get_height() for bar in axes.patches] == [1.0, 1.0]
+
+
+def test_columns_that_were_left_alone_have_a_sentence():
+    table = pd.DataFrame({"x": np.arange(40.0), "k": [7.0, None] * 20, "empty": [np.nan] * 40})
+    table["text"] = [f"word {k}" for k in range(40)]
+    checked = over_impute(table, lambda t, m: [t.fillna({"x": 20.0})] * m, max_folds=1)
+    words = {
+        name: render(plot_over_imputation(checked, name)).texts[0].get_text()
+        for name in ("k", "empty", "text")
+    }
+    assert words == {
+        "k": "one value only: nothing was hidden",
+        "empty": "no value: nothing was hidden",
+        "text": "free text or identifiers: nothing was hidden",
+    }
+    with pytest.raises(InputError, match="'k' was left alone, as it has one value only"):
+        checked["k"]
+    with pytest.raises(InputError, match="nope"):
+        plot_over_imputation(checked, "nope")
+
+
 MISSING = [
     plot_missing_matrix,
     lambda table: plot_missing_matrix(table, sort=True),

@@ -32,6 +32,16 @@ def trace(errors, changes=None, baseline=0.8):
     ]
 
 
+@pytest.mark.parametrize("value", [7.0, 0.0, 0.1, -1e300])
+def test_a_constant_that_is_filled_with_itself_has_not_drifted(value):
+    holes = pd.DataFrame({"k": [value, value, None] * 20, "x": np.arange(60.0)})
+    line = drift(holes, holes.fillna(value)).to_frame().iloc[0]
+    assert line["difference"] == 0
+    assert np.isnan(line["spread"])
+    assert not line["marked"]
+    assert drift(holes, holes.fillna(value + 1 + abs(value))).to_frame()["marked"][0]  # another value has
+
+
 @pytest.mark.parametrize(
     ("lines", "converged", "words", "best"),
     [

@@ -95,6 +95,19 @@ def test_nothing_to_test(x):
         little_test(np.ones(3))
 
 
+def test_little_takes_tables_of_every_kind():
+    rng = np.random.default_rng(0)
+    x = holed(rng.normal(size=(100, 2)), 0.2, rng)
+    expected = little_test(x).statistic
+    frame = pd.DataFrame(x, columns=["a", "b"]).convert_dtypes()
+    assert frame.isna().to_numpy().any()
+    frame["c"] = pd.array(rng.choice(["x", "y", None], 100), dtype="string")
+    numbers = np.where(np.isnan(x), pd.NA, x)  # objects
+    for table in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), numbers, x.tolist()):
+        assert little_test(table).statistic == pytest.approx(expected)
+    assert np.isnan(little_test(frame[["c"]]).p_value)
+
+
 def test_counts_by_hand():
     frame = pd.DataFrame({"a": [1.0, None, None, 4.0], "b": ["x", None, None, None], "c": [1, 2, 3, 4]})
     got = profile(frame)
@@ -123,6 +136,30 @@ def test_what_tells_of_holes_is_named():
     assert lines.loc["noise", "depends"] is False or not lines.loc["noise", "depends"]
     assert lines.loc["noise", "told_by"] == ()
     assert "told by" in repr(profile(frame))
+
+
+@pytest.mark.parametrize("related", [False, True])
+def test_columns_lost_together_by_chance_are_no_sign_against_mcar(related):
+    rng = np.random.default_rng(0)
+    n = 600
+    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    if related:  # a value that was put into a hole does not fit those beside it
+        frame["c"], frame["d"] = frame["a"], frame["a"] - frame["b"]
+    frame["text"] = [f"word {k}" for k in range(n)]
+    frame.loc[rng.random(n) < 0.3, ["a", "b", "text"]] = np.nan
+    got = profile(frame)
+    assert not got.predictors["depends"].any()
+    assert got.predictors["told_by"].tolist() == [(), (), ()]
+    assert got.correlation.loc["a", "b"] == pytest.approx(1.0)
+
+
+def test_values_of_a_column_with_holes_still_tell():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(1000, 3)), columns=list("abc"))
+    frame.loc[(frame["a"] > 0) & (rng.random(1000) < 0.6), "b"] = np.nan
+    frame.loc[rng.random(1000) < 0.2, "a"] = np.nan
+    got = profile(frame).predictors.set_index("column")
+    assert got.loc["b", "told_by"][0] == "a"
 
 
 HOSTILE = {

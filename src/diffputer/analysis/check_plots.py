@@ -20,7 +20,7 @@ from ..tables.cells import Cells
 from ..tables.schema import Column, Schema, Status
 from .diagnostics import Round, convergence
 from .missing_plots import draw_squares
-from .overimputation import OverImputation, Redrawn
+from .overimputation import WHY_ALONE, OverImputation, Redrawn
 from .scores import covered
 from .style import DARK, GREY, IMPUTED, OBSERVED, fit_to_axis, head, label, legend, name_places, new_axes, say
 from .views import centre_and_deviation, common_codes, look, read_forms
@@ -91,6 +91,7 @@ def plot_over_imputation(checked: OverImputation, column: Hashable, *, ax: Axes 
 
     Intervals that miss the truth, which lies on the line, have an open mark and are dashed. Of a category,
     squares tell how often each level was drawn where the truth is another: right ones lie on the diagonal.
+    Of columns that were left alone (text, empty and constant ones) a sentence says why.
 
     Parameters
     ----------
@@ -113,6 +114,12 @@ def plot_over_imputation(checked: OverImputation, column: Hashable, *, ax: Axes 
     >>> plot_over_imputation(checked, "x").get_xlabel()
     'truth'
     """
+    for alone in checked.left_alone:
+        if alone.name == column:
+            axes = new_axes(ax, 4.6, 4.2)
+            head(axes, str(column))
+            say(axes, f"{WHY_ALONE.get(alone.status, 'no model')}: nothing was hidden")
+            return axes
     one = checked[column]
     axes = new_axes(ax, 4.6, 4.2)
     if not len(one.rows):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..tables.schema import Schema
 from .overimputation import OverImputation
-from .views import Codes, centre_and_deviation, common_codes, look, read_forms
+from .views import Codes, centre_and_deviation, common_codes, look, read_forms, varies
 from .wording import as_text
 
 Floats = NDArray[np.float64]
@@ -197,7 +197,8 @@ def drift(table: Any, completed: Any, *, schema: Schema | None = None) -> Drift:
         of the means in standard deviations of the observed cells; spread, the ratio of the standard
         deviations (below 1 for expected values); distance, that of Kolmogorov and Smirnov, of categories the
         total variation; marked, if the difference exceeds 0.25, the spread leaves 0.5 to 2 or the distance
-        exceeds 0.2 and there are ten cells of each sort. Of categories, difference and spread are NaN.
+        exceeds 0.2 and there are ten cells of each sort. Of categories, difference and spread are NaN; of
+        numbers that are all the same, spread is NaN and the difference in units of the column.
 
     Examples
     --------
@@ -238,8 +239,9 @@ def _compare_numbers(forms: list[Floats], holes: Booleans) -> tuple[int, int, fl
         return 0, 0, math.nan, math.nan, math.nan
     mean, deviation = centre_and_deviation(observed)
     z = (filled - mean) / deviation
+    spread = float(z.std()) if varies(observed) else math.nan  # of one value only there is no ratio
     distance = kolmogorov_smirnov(observed, filled)
-    return observed.size, filled.size // (len(forms) - 1), float(z.mean()), float(z.std()), distance
+    return observed.size, filled.size // (len(forms) - 1), float(z.mean()), spread, distance
 
 
 def _compare_levels(

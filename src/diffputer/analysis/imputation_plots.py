@@ -102,7 +102,7 @@ def plot_density(
     handles = [Patch(**OBSERVED, label="observed"), Line2D([], [], **IMPUTED, linewidth=1.5, label=words)]
     legend(axes, handles)
     if low == high:
-        plot_constant(axes, low, groups[:2])
+        plot_constant(axes, low, [groups[0], np.concatenate(groups[1:])])
         axes.spines["left"].set_visible(False)
         return axes
     edges, whole = edges_of(what, low, high)

@@ -8,11 +8,13 @@ Missing Data", section 11.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .views import look
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -59,7 +61,7 @@ class LittleTest:
         )
 
 
-def little_test(x: Floats) -> LittleTest:
+def little_test(x: Any) -> LittleTest:
     """Test whether cells are missing completely at random.
 
     The means of the observed cells of each pattern of missing cells are compared with those that a normal
@@ -70,13 +72,13 @@ def little_test(x: Floats) -> LittleTest:
 
     What it cannot do: it looks at means alone, so that it misses missingness that moves only variances; far
     from normality or with patterns of few rows its p-values are rough; and not rejecting does not show MCAR.
-    Columns are numbers: categories are left out by `diffputer.analysis.profiles.profile`.
 
     Parameters
     ----------
-    x : ndarray of shape (n, p)
-        Numbers, NaN where missing. Rows without any number and columns that do not vary count for nothing;
-        columns that others determine exactly add no degrees of freedom.
+    x : array of shape (n, p), pandas.DataFrame, polars.DataFrame or pyarrow.Table
+        Of an array of numbers all columns, NaN where missing. Of tables those that hold numbers, dates,
+        durations or times of day; categories and text are left out. Rows without any number and columns that
+        do not vary count for nothing; columns that others determine exactly add no degrees of freedom.
 
     Returns
     -------
@@ -93,10 +95,7 @@ def little_test(x: Floats) -> LittleTest:
     >>> print(little_test(x))
     Little's MCAR test: d² = 305.9, df = 2, p < 0.001: evidence against missing completely at random
     """
-    x = np.asarray(x, dtype=np.float64)
-    if x.ndim != 2:
-        raise InputError(f"Little's test wants rows and columns, however: the array is {x.ndim}-D.")
-    z = _standardise(x)
+    z = _standardise(_numbers(x))
     z = z[~np.isnan(z).all(axis=1)]
     patterns, group, sizes = _patterns(~np.isnan(z))
     n, p = z.shape
@@ -140,6 +139,20 @@ def normal_estimates(x: Floats) -> tuple[Floats, Floats]:
     z = z[~np.isnan(z).all(axis=1)]
     mean, covariance, _ = _estimate(np.where(np.isnan(z), 0.0, z), *_patterns(~np.isnan(z)))
     return centre + scale * mean, covariance * np.outer(scale, scale)
+
+
+def _numbers(table: Any) -> Floats:
+    """The columns of numbers of a table, [n, p]; an array of numbers as it is."""
+    if not hasattr(table, "columns"):
+        array = np.asarray(table)
+        if array.ndim != 2:
+            raise InputError(f"Little's test wants rows and columns, however: the array is {array.ndim}-D.")
+        if array.dtype.kind in "biuf":
+            return array.astype(np.float64)
+        table = array
+    view = look(table)
+    numbers = [view.table.cells[k].numbers() for k, column in view.usable() if column.kind.is_numeric]
+    return np.column_stack(numbers) if numbers else np.empty((view.table.n_rows, 0))
 
 
 def _standardise(x: Floats) -> Floats:

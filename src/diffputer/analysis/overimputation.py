@@ -26,6 +26,11 @@ from .wording import as_text
 Floats = NDArray[np.float64]
 #: How an imputer is handed over: it completes the table so many times, at random.
 Draw = Callable[[Any, int], Sequence[Any]]
+WHY_ALONE = {
+    Status.CONSTANT: "one value only",
+    Status.EMPTY: "no value",
+    Status.PASSED_THROUGH: "free text or identifiers",
+}
 
 
 @dataclass(frozen=True)
@@ -90,15 +95,24 @@ class OverImputation:
         One for each column whose cells were hidden.
     level : float
         Of the intervals.
+    left_alone : tuple of Column
+        Columns of which nothing was hidden: text, empty and constant ones.
     """
 
     columns: tuple[Redrawn, ...]
     level: float
+    left_alone: tuple[Column, ...] = ()
 
     def __getitem__(self, name: Hashable) -> Redrawn:
         for one in self.columns:
             if one.column.name == name:
                 return one
+        for column in self.left_alone:
+            if column.name == name:
+                raise InputError(
+                    f"Only known cells of modelled columns are hidden, however: column {name!r} was left "
+                    f"alone, as it has {WHY_ALONE.get(column.status, 'no model')}."
+                )
         raise unknown_names([name], tuple(one.column.name for one in self.columns))
 
     def to_frame(self) -> pd.DataFrame:
@@ -260,7 +274,9 @@ def over_impute(
                 else:
                     values = form.cells[k].numbers()
                 draws[order, rows, k] = values[rows]
-    return OverImputation(tuple(_redrawn(view, k, draws, levels.get(k)) for k in positions), level)
+    redrawn = tuple(_redrawn(view, k, draws, levels.get(k)) for k in positions)
+    alone = tuple(column for k, column in enumerate(view.schema) if k not in positions)
+    return OverImputation(redrawn, level, alone)
 
 
 def _redrawn(view: View, position: int, draws: Floats, levels: dict[Any, int] | None) -> Redrawn:

@@ -239,9 +239,9 @@ def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]
 
 
 def plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
-    """Draw a column of one value: a bar of the observed cells, a bar of the filled ones."""
-    total = max(sum(len(part) for part in values[:2]), 1)
-    axes.bar([-0.2, 0.2], [len(part) / total for part in values[:2]], width=0.36, color=_BARS)
+    """Draw a column of one value: its share of the observed cells, and that of the filled ones."""
+    shares = [float((part == value).mean()) if part.size else 0.0 for part in values[:2]]
+    axes.bar([-0.2, 0.2], shares, width=0.36, color=_BARS)
     axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])
     if isinstance(axes.xaxis.get_major_formatter(), ConciseDateFormatter):
         axes.set_xticklabels([str(np.datetime64(int(value), "D"))])

@@ -48,9 +48,10 @@ class MissingnessProfile:
     correlation : pandas.DataFrame
         Of the indicators of missing cells; NaN for columns without any observed cell.
     predictors : pandas.DataFrame
-        column; auc of trees that guess from the other columns (their values and holes) where it is missing;
-        deviation of an AUC that is 0.5 by chance; depends, if it is no chance; told_by, the names of the
-        columns that tell most. Empty if not asked for.
+        column; auc of trees that guess from the values of the other columns where it is missing; deviation
+        of an AUC that is 0.5 by chance; depends, if it is no chance; told_by, the names of the columns that
+        tell most. Holes of the other columns count for nothing here: see ``pairs`` and ``correlation``.
+        Empty if not asked for.
     little : LittleTest or None
         Little's test on the numbers; None if not asked for or impossible.
     notes : tuple of str
@@ -149,8 +150,8 @@ def profile(
     schema : Schema, optional
         What the columns hold; found by default.
     predictors : bool
-        Ask, for each of the (at most 20) columns with most holes, whether other columns tell where it is
-        missing: boosted trees on at most 2,000 rows.
+        Ask, for each of the (at most 20) columns with most holes, whether values of other columns tell where
+        it is missing: boosted trees on at most 2,000 rows.
     test : bool
         Little's test on the numbers: at most 5,000 rows and 20 columns, those with most holes.
     rng : numpy Generator or int
@@ -297,16 +298,22 @@ def _test(view: View, rng: np.random.Generator, notes: list[str]) -> LittleTest 
 
 
 def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[tuple[Any, ...]]:
-    """Ask trees, for each column with holes, whether other columns tell of them."""
+    """Ask trees, for each column with holes, whether values of other columns tell of them.
+
+    Columns may be lost together by pure chance, so the holes of the others must tell nothing. They are filled
+    with observed values of their column, by chance. Beside a column that it belongs to, such a value would
+    still be conspicuous; hence columns that were filled have an effect of their own and no joint one. Where
+    cells are missing completely at random, each then looks the same in rows with and without the hole.
+    """
     rows = some_rows(view.table.n_rows, TREE_ROWS, rng)
     missing = view.missing[rows]
-    usable = dict(view.usable())
     values: dict[int, Floats] = {}
-    for k in range(view.table.n_columns):
-        if k in usable:
-            values[k] = feature(view.table.cells[k], usable[k], rows)
-        elif missing[:, k].any() and not missing[:, k].all():
-            values[k] = missing[:, k].astype(np.float64)  # of text only the holes are seen
+    for k, column in view.usable():
+        numbers = feature(view.table.cells[k], column, rows)
+        empty = np.isnan(numbers)
+        if not empty.all():
+            numbers[empty] = rng.choice(numbers[~empty], int(empty.sum()))
+            values[k] = numbers
     partly = [k for k in range(view.table.n_columns) if view.missing[:, k].any()]
     targets = sorted(partly, key=lambda k: -int(view.missing[:, k].sum()))[:TREE_TARGETS]
     if len(rows) < view.table.n_rows and targets:
@@ -318,7 +325,11 @@ def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[
         holes = missing[:, target]
         others = _most_telling({k: x for k, x in values.items() if k != target}, holes)
         area, drops = tell_apart(
-            [values[k] for k in others], holes, int(rng.integers(2**31)), importance=True
+            [values[k] for k in others],
+            holes,
+            int(rng.integers(2**31)),
+            importance=True,
+            alone=[place for place, k in enumerate(others) if missing[:, k].any()],
         )
         deviation = chance_deviation(int(holes.sum()), int((~holes).sum()))
         depends = bool(area > 0.5 + SURE * deviation)
@@ -330,7 +341,7 @@ def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[
 
 
 def _most_telling(values: dict[int, Floats], holes: Booleans) -> list[int]:
-    """All columns, or of many those whose ranks or holes differ most between rows with and without holes."""
+    """All columns, or of many those whose ranks differ most between rows with and without holes."""
     if len(values) <= TREE_FEATURES:
         return list(values)
     from scipy.stats import rankdata
@@ -338,12 +349,9 @@ def _most_telling(values: dict[int, Floats], holes: Booleans) -> list[int]:
     centred = holes - holes.mean()
     strength = {}
     for k, x in values.items():
-        empty = np.isnan(x)
-        ranks = rankdata(np.where(empty, np.nanmedian(x) if not empty.all() else 0.0, x))
-        signals = [one - one.mean() for one in (ranks, empty.astype(np.float64))]
-        strength[k] = max(
-            abs(float(centred @ one)) / max(float(np.linalg.norm(one)), 1e-12) for one in signals
-        )
+        ranks = rankdata(x)
+        ranks -= ranks.mean()
+        strength[k] = abs(float(centred @ ranks)) / max(float(np.linalg.norm(ranks)), 1e-12)
     return sorted(sorted(values, key=lambda k: -strength[k])[:TREE_FEATURES])
 
 

@@ -7,6 +7,7 @@ Raab, Nowok, Dibben and Slavkovic (JRSS A 2018) for telling synthetic data from 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -127,12 +128,17 @@ def chance_deviation(n_one: int, n_other: int) -> float:
 
 
 def tell_apart(
-    features: list[Floats], target: Booleans, seed: int = 0, *, importance: bool = False
+    features: list[Floats],
+    target: Booleans,
+    seed: int = 0,
+    *,
+    importance: bool = False,
+    alone: Sequence[int] = (),
 ) -> tuple[float, Floats]:
     """Give the cross-validated area under the ROC curve of small boosted trees; NaN with too few cells.
 
     With ``importance`` also by how much it falls when a feature is shuffled among rows not seen in the fit
-    (Breiman 2001), else zeros.
+    (Breiman 2001), else zeros. Features ``alone`` (positions) act by themselves, not jointly with others.
 
     Shape: features [n] each, target [n] -> a number, [len(features)].
     """
@@ -147,11 +153,18 @@ def tell_apart(
     # Trees compare values only: scaled so that their bins do not overflow.
     largest = np.abs(np.where(np.isnan(x), 0.0, x)).max(axis=0)
     x = x / np.where(largest > 0, largest, 1.0)
+    jointly = set(range(len(features))) - set(alone)
+    groups = [*([jointly] if jointly else []), *({place} for place in alone)]
     shuffle = np.random.default_rng(seed)
     areas = []
     for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(x, target):
         model = HistGradientBoostingClassifier(
-            max_iter=30, max_leaf_nodes=8, learning_rate=0.2, min_samples_leaf=10, early_stopping=False
+            max_iter=30,
+            max_leaf_nodes=8,
+            learning_rate=0.2,
+            min_samples_leaf=10,
+            early_stopping=False,
+            interaction_cst=groups if alone else None,
         )
         known, unseen = x[train], x[test]
         empty = np.isnan(known).all(axis=0)  # trees cannot bin nothing

@@ -22,7 +22,7 @@ from .diagnostics import Convergence, convergence, drift, never_filled
 from .origin import Origin
 from .profiles import MissingnessProfile, profile
 from .report_columns import chart_of
-from .report_warnings import Warning, find_warnings
+from .report_warnings import Concern, find_warnings
 from .views import View, look, some_rows
 
 MOST_ROWS, MOST_DRAWS = 20_000, 20  # filled values of more are not looked at
@@ -63,7 +63,7 @@ class Facts:
     title: str
     profile: MissingnessProfile
     columns: list[ColumnFacts]
-    warnings: list[Warning]
+    warnings: list[Concern]
     n_draws: int
     n_rows_seen: int
     """Rows whose filled values were looked at."""
@@ -164,7 +164,7 @@ def _columns(
     drifts: pd.DataFrame,
     missing: MissingnessProfile,
     origin: Origin,
-    warnings: list[Warning],
+    warnings: list[Concern],
     left: list[int],
 ) -> list[ColumnFacts]:
     moved = {line.column: line for line in drifts.itertuples()}

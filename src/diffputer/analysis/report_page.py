@@ -168,7 +168,7 @@ def _telling(facts: Facts) -> str:
     if not rows:
         return ""
     heads = [("Column", "names"), ("AUC", ""), ("Told by", "names")]
-    return sortable("Do other columns tell where a column is missing?", heads, rows)
+    return sortable("Do values of other columns tell where a column is missing?", heads, rows)
 
 
 _HEADS = [

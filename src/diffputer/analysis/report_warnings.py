@@ -25,7 +25,7 @@ SERIOUS, LOOK, NOTE = "serious", "look", "note"
 
 
 @dataclass(frozen=True)
-class Warning:
+class Concern:
     """One sort of trouble and the columns that have it.
 
     Attributes
@@ -53,7 +53,7 @@ def find_warnings(
     n_draws: int,
     origin: Origin,
     converged: Convergence,
-) -> list[Warning]:
+) -> list[Concern]:
     """Collect all warnings, the serious ones first; sorts without columns are left out.
 
     Parameters
@@ -78,14 +78,14 @@ def find_warnings(
     ]
     if n_draws == 1 and view.missing.any():
         words = "One completed table cannot show how far filled values might be off. Ask for several draws."
-        found.append(Warning(NOTE, "Only one completed table", words))
+        found.append(Concern(NOTE, "Only one completed table", words))
     order = (SERIOUS, LOOK, NOTE)
     return sorted(found, key=lambda one: order.index(one.severity))
 
 
 def _about_the_model(
     view: View, origin: Origin, converged: Convergence, places: dict[Hashable, int]
-) -> list[Warning]:
+) -> list[Concern]:
     found = []
     scores = origin.held_out
     if scores is not None and len(scores):
@@ -103,13 +103,13 @@ def _about_the_model(
                 "little data or time to learn it. Draws still have the right spread; single filled values "
                 "carry no information."
             )
-            found.append(Warning(SERIOUS, "Columns that could not be predicted", words, columns))
+            found.append(Concern(SERIOUS, "Columns that could not be predicted", words, columns))
     if converged.converged is False:
-        found.append(Warning(LOOK, "The fit had not settled", converged.verdict))
+        found.append(Concern(LOOK, "The fit had not settled", converged.verdict))
     return found
 
 
-def _about_columns(view: View, left: Sequence[int]) -> list[Warning]:
+def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
     n = max(view.table.n_rows, 1)
     counts = view.missing.sum(axis=0).tolist()
     empty: dict[int, str] = {}
@@ -145,7 +145,7 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Warning]:
         (NOTE, "Columns of one value", "Every observed cell is the same, and so is every filled "
         "one.", constant),
     ]  # fmt: skip
-    return [Warning(*one) for one in sorts if one[3]]
+    return [Concern(*one) for one in sorts if one[3]]
 
 
 def _about_filled(
@@ -153,11 +153,13 @@ def _about_filled(
     drifts: pd.DataFrame,
     unfilled: pd.DataFrame,
     places: dict[Hashable, int],
-) -> list[Warning]:
+) -> list[Concern]:
     moved, lost, piled = {}, {}, {}
     for line in drifts[drifts["marked"].astype(bool)].itertuples():
         if line.difference == line.difference:  # not NaN: numbers
             words = f"mean {_signed(line.difference)} standard deviations, spread × {line.spread:.2f}"
+            if line.spread != line.spread:  # NaN: one value was observed
+                words = f"mean {_signed(line.difference)}, though only one value was observed"
         else:
             words = f"{share_text(line.distance)} of the filled cells would need another level"
         moved[places[line.column]] = words
@@ -184,14 +186,14 @@ def _about_filled(
          "than one chance in a hundred if holes were like observed cells. Best guesses often leave out rare "
          "levels; draws should not.", lost),
     ]  # fmt: skip
-    return [Warning(*one) for one in sorts if one[3]]
+    return [Concern(*one) for one in sorts if one[3]]
 
 
 def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def _about_levels(view: View) -> list[Warning]:
+def _about_levels(view: View) -> list[Concern]:
     rare: dict[int, str] = {}
     strange: dict[int, str] = {}
     for place, column in view.usable():
@@ -215,4 +217,4 @@ def _about_levels(view: View) -> list[Warning]:
         "(max_levels). "
          "The others are kept and never filled in.", rare),
     ]  # fmt: skip
-    return [Warning(*one) for one in sorts if one[3]]
+    return [Concern(*one) for one in sorts if one[3]]

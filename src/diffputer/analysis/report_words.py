@@ -30,8 +30,8 @@ GLOSSARY = {
     "nearly the smallest and the largest.",
     "Drift": "How filled values differ from observed ones: difference of means in standard deviations; for "
     "categories, the share of cells that would need another level (total variation).",
-    "AUC": "How well other columns tell, on rows not seen before, where a column is missing: 0.5 is "
-    "chance, 1 is certainty.",
+    "AUC": "How well values of other columns tell, on rows not seen before, where a column is missing: 0.5 "
+    "is chance, 1 is certainty. That columns are missing together does not count.",
     "MCAR": "Missing completely at random: holes have nothing to do with any value. Complete rows are "
     "then like all rows.",
     "MAR": "Missing at random: holes depend on values that were observed. Imputation that uses those "
@@ -128,20 +128,20 @@ def reasons(facts: Facts) -> list[str]:
         parts = []
         if len(telling):
             parts.append(
-                f"other columns tell where {_list(telling['column'].tolist())} "
+                f"values of other columns tell where {_list(telling['column'].tolist())} "
                 f"{'is' if len(telling) == 1 else 'are'} missing"
             )
         if p_value < 0.05:
             parts.append("Little's test speaks against it")
         words.append(
             f"Missing completely at random (MCAR) is implausible: {' and '.join(parts)}. Rows with holes "
-            "differ from complete ones, so leaving them out would distort results. Imputation can make up "
+            "differ from complete ones, so leaving them out may distort results. Imputation can make up "
             "for this as far as the columns that tell are in the table."
         )
     else:
         words.append(
-            "Nothing speaks against missing completely at random (MCAR): neither other columns nor Little's "
-            "test tell where holes are. That is no proof: weak or unusual dependence goes unnoticed."
+            "Nothing speaks against missing completely at random (MCAR): neither values of other columns nor "
+            "Little's test tell where holes are. That is no proof: weak or unusual dependence goes unnoticed."
         )
     words.append(
         "Whether cells are missing because of their own values (MNAR), such as high incomes that are not "

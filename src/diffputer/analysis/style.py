@@ -36,6 +36,7 @@ TAIL = 0.01  # share of each tail that may lie outside a panel, so that outliers
 STEEP = 30  # times the median: where the axis would end that far out, it is logarithmic
 MOST_STEPS = 30  # integers that take no more values are drawn as steps, others as a curve
 GRID = 256  # points of a curve
+LETTER, SMALL_LETTER = 0.09, 0.065  # inches: letters of titles and of notes are about so wide
 SMALL, GREY, DARK = 8, "#55595e", "#8a9099"
 _UNITS = (("d", DAY), ("h", 3600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1000.0))
 _DAYS_OF_MATPLOTLIB = (-719_162.0, 2_932_896.0)  # the years 1 to 9999, counted from 1970
@@ -76,12 +77,23 @@ def _signs(families: tuple[str, ...]) -> frozenset[int]:
 
 
 def head(axes: Axes, title: str, note: str = "") -> None:
-    """Write a title to the left and a note to the right, and take away lines that say nothing."""
-    inches = axes.bbox.width / axes.figure.dpi
-    room = int((inches - 0.065 * len(note)) / 0.09)  # letters of both sizes are about so wide
-    axes.set_title(
-        written(title, max(room, 12)), loc="left", fontsize=10, fontweight="bold", parse_math=False
-    )
+    """Write a title to the left and a note to the right, and take away lines that say nothing.
+
+    Where both do not fit side by side, the title stands above the note.
+
+    Examples
+    --------
+    >>> wide, narrow = new_axes(None, 6.0), new_axes(None, 2.5)
+    >>> head(wide, "Missing cells", "300 rows, 24% missing"), head(narrow, "Missing cells", "300 rows")
+    (None, None)
+    >>> wide.get_title("left"), narrow.get_title("left")
+    ('Missing cells', 'Missing cells\\n')
+    """
+    inches = float(axes.bbox.width / axes.figure.dpi)
+    words = written(title, max(int(inches / LETTER), 12))
+    # A layout may narrow the axes later on, to make room for labels.
+    above = bool(note) and LETTER * len(words) + SMALL_LETTER * len(note) > 0.8 * inches
+    axes.set_title(words + "\n" * above, loc="left", fontsize=10, fontweight="bold", parse_math=False)
     if note:
         axes.set_title(note, loc="right", fontsize=SMALL, color=GREY, parse_math=False)
     for side in ("top", "right"):

@@ -19,6 +19,8 @@ from ..tables.schema import Column, Schema, Status
 
 Codes = NDArray[np.int64]
 
+CONSTANT = 1e-12  # deviation, in units of the largest number, that is rounding
+
 
 @dataclass(frozen=True)
 class View:
@@ -124,11 +126,27 @@ def centre_and_deviation(numbers: Floats) -> tuple[float, float]:
     known = numbers[np.isfinite(numbers)]
     if not known.size:
         return 0.0, 1.0
-    largest = float(np.abs(known).max()) or 1.0  # so that squares do not overflow
+    mean, deviation, largest = _moments(known)
+    return mean * largest, deviation * largest if deviation > CONSTANT else 1.0
+
+
+def varies(numbers: Floats) -> bool:
+    """Tell whether the numbers that are there differ by more than rounding.
+
+    Examples
+    --------
+    >>> varies(np.array([1.0, 3.0, np.nan])), varies(np.array([0.1, 0.3 - 0.2])), varies(np.array([np.nan]))
+    (True, False, False)
+    """
+    known = numbers[np.isfinite(numbers)]
+    return bool(known.size) and _moments(known)[1] > CONSTANT
+
+
+def _moments(known: Floats) -> tuple[float, float, float]:
+    """Mean and standard deviation in units of the largest, so that squares do not overflow; the largest."""
+    largest = float(np.abs(known).max()) or 1.0
     scaled = known / largest
-    mean, deviation = float(scaled.mean()), float(scaled.std())
-    constant = deviation <= 1e-12
-    return mean * largest, 1.0 if constant else deviation * largest
+    return float(scaled.mean()), float(scaled.std()), largest
 
 
 def points_of(

@@ -52,7 +52,9 @@ def stack_tables(tables: Sequence[Any], container: Container, first: int = 1) ->
         tables = [pd.DataFrame(table).infer_objects() for table in tables]
     frame = _stack_pandas(tables)
     for position, (key, numbers) in enumerate(keys.items()):
-        frame.insert(position, key, numbers)
+        levels = frame.columns.nlevels
+        name: Any = key if levels == 1 else (key, *[""] * (levels - 1))
+        frame.insert(position, name, numbers)
     return frame
 
 
