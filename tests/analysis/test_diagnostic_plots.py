@@ -69,9 +69,9 @@ def test_columns_that_were_left_alone_have_a_sentence():
         for name in ("k", "empty", "text")
     }
     assert words == {
-        "k": "one value only: nothing was hidden",
-        "empty": "no value: nothing was hidden",
-        "text": "free text or identifiers: nothing was hidden",
+        "k": "one value only:\nnothing was hidden",
+        "empty": "no value:\nnothing was hidden",
+        "text": "free text or identifiers:\nnothing was hidden",
     }
     with pytest.raises(InputError, match="'k' was left alone, as it has one value only"):
         checked["k"]

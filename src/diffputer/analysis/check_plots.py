@@ -118,7 +118,7 @@ def plot_over_imputation(checked: OverImputation, column: Hashable, *, ax: Axes 
         if alone.name == column:
             axes = new_axes(ax, 4.6, 4.2)
             head(axes, str(column))
-            say(axes, f"{WHY_ALONE.get(alone.status, 'no model')}: nothing was hidden")
+            say(axes, f"{WHY_ALONE.get(alone.status, 'no model')}:\nnothing was hidden")
             return axes
     one = checked[column]
     axes = new_axes(ax, 4.6, 4.2)
