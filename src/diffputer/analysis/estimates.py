@@ -206,8 +206,8 @@ def _checked(found: Estimates, place: str) -> Estimates:
         one, other = np.unravel_index(int(np.argmax(apart)), apart.shape)
         raise InputError(
             f"A covariance must be symmetric, however: that of {found.names[one]!r} and "
-            f"{found.names[other]!r} in {place} is {found.covariance[one, other]:g} and {found.covariance[other, one]:g}. Check how "
-            "it was computed."
+            f"{found.names[other]!r} in {place} is {found.covariance[one, other]:g} and "
+            f"{found.covariance[other, one]:g}. Check how it was computed."
         )
     if np.linalg.eigvalsh((correlation + correlation.T) / 2)[0] < -ROUNDING * k:
         raise InputError(

@@ -238,8 +238,8 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
     conf_level = float(conf_level)
     if df_complete is not None and not (_is_number(df_complete) and df_complete > 0):
         raise SettingError(
-            f"df_complete must be a number above 0, however: it is {df_complete!r}. Give the residual degrees "
-            "of freedom of the complete data: rows less coefficients."
+            f"df_complete must be a number above 0, however: it is {df_complete!r}. Give the residual "
+            "degrees of freedom of the complete data: rows less coefficients."
         )
     names, values, covariances, stated = stack_estimates(list(results))
     known = stated if df_complete is None else float(df_complete)
