@@ -48,6 +48,15 @@ MISTAKES = {
     "no such column": (["plain.csv", "--categorical", "z"], "'z' is not there"),
     "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: 'x', 'y', 'c'"),
     "half of the bounds": (["plain.csv", "--bounds", "x:0"], "COL:LOW:HIGH"),
+    "bad bounds of a broken file": (["broken.parquet", "--bounds", "x:0"], "COL:LOW:HIGH"),
+    "unknown uncertainty of a broken file": (
+        ["broken.parquet", "--model-uncertainty", "foo"],
+        "model_uncertainty must be one of",
+    ),
+    "an equation for an inequality": (
+        ["broken.parquet", "--inequality", "x=y"],
+        "An inequality compares columns by <= or >=, such as 'start <= end'",
+    ),
     "bounds the wrong way round": (["plain.csv", "--bounds", "x:1:0"], "must not exceed"),
     "unknown kind": (["plain.csv", "--kind", "x=number"], "A kind must be one of"),
     "kind without a column": (["plain.csv", "--kind", "text"], "COL=KIND"),

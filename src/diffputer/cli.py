@@ -15,7 +15,7 @@ import typer
 
 from . import __version__
 from .benchmark.cli import app as bench
-from .cli_options import command_of, pair, read_bounds, read_settings
+from .cli_options import check_bounds, command_of, pair, read_bounds, read_settings
 from .cli_results import summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
@@ -175,10 +175,12 @@ def impute(
         others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
         target, formats = _check_paths(input, output, format, others)
         given = read_settings(settings or [])
+        check_bounds(bounds or [])
         kinds = dict(pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
         formulas = dict(pair(text, "--derived", "COL=FORMULA", first=False) for text in derived or [])
 
         from .imputer import DiffPuter
+        from .tables.constraints import Constraints
         from .tables.files import read_table_file, write_long, write_table_file
 
         if model is not None:
@@ -199,6 +201,9 @@ def impute(
                 checkpoint=checkpoint,
                 **given,
             )
+            # Mistakes are told before a file is read that may be long.
+            imputer._check_parameters()
+            Constraints(imputer.derived, imputer.inequalities)
         imputer.progress = False if quiet else None
         table = read_table_file(
             input,

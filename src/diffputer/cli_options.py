@@ -59,6 +59,16 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     return {name: _value(text) for name, text in given.items()}
 
 
+def check_bounds(texts: Sequence[str]) -> None:
+    """Refuse, before a table is read, what can be no COL:LOW:HIGH of any table."""
+    for text in texts:
+        if text.count(":") < 2 or text.startswith(":"):
+            raise InputError(
+                f"--bounds must be given as COL:LOW:HIGH, however: {text!r}. An end may be left empty, as in "
+                "age:0:."
+            )
+
+
 def read_bounds(texts: Sequence[str], names: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     """Read COL:LOW:HIGH; names and times of day may hold colons themselves.
 

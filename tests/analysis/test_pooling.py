@@ -69,6 +69,40 @@ def test_a_small_example_by_hand() -> None:
     assert math.isinf(pooled.df_complete)
 
 
+# SAS/STAT User's Guide, the MIANALYZE procedure, "Getting Started": five imputations of the fitness data, the
+# table "Variance Information" of the regression of Oxygen. What is printed of it, to the digits printed.
+SAS = {
+    "Intercept": (45.529229, 76.543614, 131.178689, 23.059, 0.713777, 0.461277, 0.915537),
+    "RunTime": (0.019390, 0.106220, 0.129487, 123.88, 0.219051, 0.192620, 0.962905),
+}
+
+
+@pytest.mark.parametrize("name", SAS)
+def test_a_published_example_of_rubins_rules(name: str) -> None:
+    between, within, total, df, riv, fmi, efficiency = SAS[name]
+    # The guide prints variances, not the five estimates: any five with that variance will do.
+    shape = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]) / math.sqrt(2.5)
+    row = diffputer.pool([(x * math.sqrt(between), within) for x in shape]).table.iloc[0]
+    few = 1e-4  # what the four digits that are printed of 0.019390 can tell
+    assert row["std_error"] ** 2 == pytest.approx(total, rel=few)
+    assert row["df"] == pytest.approx(df, rel=few)
+    assert row["riv"] == pytest.approx(riv, rel=few)
+    assert row["fmi"] == pytest.approx(fmi, rel=few)
+    assert row["relative_efficiency"] == pytest.approx(efficiency, rel=few)
+
+
+def test_a_published_example_of_barnard_and_rubins_degrees_of_freedom() -> None:
+    # The same guide, example "Reading Means and Standard Errors", SAS/STAT 9.3: the mean of Oxygen in five
+    # imputations of 31 rows (EDF=30) is 47.180993 with 26.298 degrees of freedom.
+    means = [47.0120, 47.2407, 47.4995, 47.1485, 47.0042]
+    errors = [0.95984, 0.93540, 1.00766, 0.95439, 0.96528]
+    row = diffputer.pool([(q, s**2) for q, s in zip(means, errors, strict=True)], df_complete=30).table.iloc[
+        0
+    ]
+    assert row["estimate"] == pytest.approx(47.180993, abs=5e-5)
+    assert row["df"] == pytest.approx(26.298, abs=1.5e-3)
+
+
 def test_degrees_of_freedom_lie_between_those_of_the_draws_and_of_the_sample() -> None:
     shares = np.array([0.01, 0.2, 0.6, 0.95])
     small = barnard_rubin(shares, 10, 30.0)
@@ -200,6 +234,9 @@ BAD: list[tuple[list[Any], str]] = [
     ([([[1.0, 2.0]], np.eye(2))] * 2, "vector"),
     ([({"a": 1.0}, {"b": 1.0})] * 2, "same names"),
     ([(1.0, 1.0, 0)] * 2, "Degrees of freedom"),
+    ([([1.0, 2.0], [[1.0, 0.5], [0.1, 1.0]])] * 2, "symmetric, however: that of 0 and 1 in draw 1"),
+    ([([1.0, 2.0], [[1.0, 5.0], [5.0, 1.0]])] * 2, "variance below zero, however: that of draw 1"),
+    ([(pd.Series([1.0, 2.0], index=["a", "a"]), np.eye(2))] * 2, "draw 1 has 'a' more than once"),
 ]
 
 
@@ -209,10 +246,35 @@ def test_mistakes_are_explained(results: list[Any], words: str) -> None:
         diffputer.pool(results)
 
 
-@pytest.mark.parametrize("settings", [{"conf_level": 95}, {"conf_level": 0.0}, {"df_complete": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"conf_level": 95},
+        {"conf_level": 0.0},
+        {"conf_level": True},
+        {"conf_level": "0.9"},
+        {"df_complete": 0},
+        {"df_complete": "x"},
+        {"df_complete": math.nan},
+    ],
+)
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="however"):
         diffputer.pool([(1.0, 1.0)] * 2, **settings)
+
+
+def test_settings_may_be_numbers_of_numpy() -> None:
+    pooled = diffputer.pool([(1.0, 1.0)] * 2, conf_level=np.float32(0.9), df_complete=np.int64(20))
+    assert pooled.conf_level == pytest.approx(0.9)
+    assert pooled.df_complete == 20
+
+
+def test_a_singular_covariance_is_no_mistake() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 2))
+    double = np.column_stack([x, x.sum(axis=1)])  # one of three follows from the others
+    results = [(rng.normal(size=3), double.T @ double) for _ in range(3)]
+    assert len(diffputer.pool(results).table) == 3
 
 
 def test_it_can_be_read() -> None:
@@ -270,6 +332,27 @@ def test_d1_with_reiters_degrees_of_freedom() -> None:
 
 
 @pytest.mark.parametrize(
+    ("estimates", "riv", "statistic", "df"),
+    [
+        # b is 1 everywhere, so its trace is 2: riv = 4/3 * 2/2, D1 = (4 + 1) / (2 * 7/3), and with
+        # k (m - 1) = 4 the degrees of freedom are 4 * 3/2 * (7/4)^2 / 2.
+        ([(1, 0), (2, 1), (3, 2)], 4 / 3, 15 / 14, 147 / 16),
+        # b has 5/3 in its diagonal: riv = 5/4 * 5/3, D1 = 5 / (2 * 37/12); k (m - 1) = 6 is above 4:
+        # 4 + 2 * (1 + 2/3 * 12/25)^2.
+        ([(0.5, -0.5), (1.5, 0.5), (2.5, 1.5), (3.5, 2.5)], 25 / 12, 30 / 37, 4 + 2 * (33 / 25) ** 2),
+    ],
+)
+def test_d1_by_hand(estimates: list[Any], riv: float, statistic: float, df: float) -> None:
+    # No published example is at hand: fractions by hand, for two coefficients with the unit covariance. The
+    # tail of F with two degrees of freedom in the numerator is (1 + 2 x / df)^(-df / 2).
+    found = diffputer.pool([(np.array(q, dtype=float), np.eye(2)) for q in estimates]).wald([0, 1])
+    assert found.riv == pytest.approx(riv)
+    assert found.statistic == pytest.approx(statistic)
+    assert found.df_denom == pytest.approx(df)
+    assert found.p_value == pytest.approx((1 + 2 * statistic / df) ** (-df / 2))
+
+
+@pytest.mark.parametrize(
     ("riv", "k", "m", "df_complete", "df"),
     [(0.5, 2, 5, 30, 11.1), (1, 2, 5, 30, 7.0), (2, 3, 5, 40, 7.6), (1, 3, 20, 50, 33.4)],
 )
@@ -306,6 +389,8 @@ def test_restrictions_by_name_by_value_and_by_matrix() -> None:
     assert pooled.wald() == by_name
     assert pooled.wald(np.eye(3)[1:]) == by_name
     assert pooled.wald({"x": 0.0, "z": 0.0}) == by_name
+    assert pooled.wald([[0, 1, 0], [0, 0, 1]]) == by_name
+    assert pooled.wald([(0, 1, 0), np.array([0, 0, 1])]) == by_name
     assert pooled.wald({"x": q[:, 1].mean()}).statistic == pytest.approx(0, abs=1e-25)
     equal = pooled.wald(np.array([[0, 1, -1]]))
     contrast = diffputer.pool(
@@ -321,6 +406,9 @@ def test_restrictions_by_name_by_value_and_by_matrix() -> None:
         ([], "needs restrictions"),
         (np.ones((2, 3)), "follow from each other"),
         (np.ones((1, 2)), "one column for each"),
+        ([[0, 1]], "one column for each"),
+        ([[0, 1, 0], [1, 0]], "rows of 3 numbers"),
+        ([[0, "x", 0]], "rows of 3 numbers"),
         (["x", "x"], "follow from each other"),
     ],
 )
@@ -341,6 +429,14 @@ def test_d2_is_the_formula_of_li_meng_raghunathan_and_rubin() -> None:
     assert (found.statistic, found.df_denom) == (pytest.approx(statistic), pytest.approx(df))
     assert found.p_value == pytest.approx(stats.f.sf(statistic, k, df))
     assert diffputer.pool_statistics(d / k, k, kind="F").statistic == pytest.approx(statistic)
+
+
+def test_d2_is_that_of_a_published_example() -> None:
+    # The example in the documentation of Allison's SAS macro COMBCHI (version 2.1, 2007), as it prints it.
+    found = diffputer.pool_statistics([5.8, 7.2, 6.1, 8.5], 3)
+    assert found.statistic == pytest.approx(2.0540138, abs=5e-8)
+    assert found.df_denom == pytest.approx(342.22381, abs=5e-6)
+    assert found.p_value == pytest.approx(0.1060954, abs=5e-8)
 
 
 def test_d2_of_statistics_that_agree_is_theirs() -> None:
@@ -376,6 +472,53 @@ def test_d3_is_d1_where_the_likelihood_is_quadratic() -> None:
     assert d3.statistic == pytest.approx(d1.statistic)
     assert d3.riv == pytest.approx(d1.riv)
     assert d3.df_denom == pytest.approx(d1.df_denom)
+
+
+def test_d3_by_hand() -> None:
+    # No published example is at hand. Two draws count 20 and 30 events in 10 years; is the rate 1 a year?
+    # The log-likelihood is s log(rate) - 10 rate. Twice its gain over the rate 1 is 2 (20 log 2 - 10) =
+    # 7.7259 and 2 (30 log 3 - 20) = 25.9167 at the draws' own rates 2 and 3, mean 16.8213; at their mean 2.5
+    # it is 2 (20 log 2.5 - 15) = 6.6516 and 2 (30 log 2.5 - 15) = 24.9774, mean 15.8145. So riv = 3 (16.8213
+    # - 15.8145) = 3.0204, D3 = 15.8145 / 4.0204 = 3.9336, and the degrees of freedom are (1 + 1 / 3.0204)^2.
+    def likelihood(s: int) -> Any:
+        return lambda rate: s * math.log(rate[0]) - 10 * rate[0]
+
+    full = [([s / 10], likelihood(s)) for s in (20, 30)]
+    null = [([], lambda _: -10.0)] * 2
+    found = diffputer.pool_likelihood(full, null)
+    assert found.riv == pytest.approx(3.0204, abs=4e-4)
+    assert found.statistic == pytest.approx(3.9336, abs=4e-4)
+    assert found.df_denom == pytest.approx(1.7718, abs=4e-4)
+
+
+def test_d3_matches_parameters_by_name() -> None:
+    smf = pytest.importorskip("statsmodels.formula.api")
+    rng = np.random.default_rng(0)
+    tables = [pd.DataFrame(rng.normal(size=(40, 3)), columns=["y", "a", "b"]) for _ in range(4)]
+    null = [smf.ols("y ~ 1", t).fit() for t in tables]
+    same = diffputer.pool_likelihood([smf.ols("y ~ a + b", t).fit() for t in tables], null)
+    orders = ["y ~ b + a", *["y ~ a + b"] * 3]
+    other = diffputer.pool_likelihood(
+        [smf.ols(f, t).fit() for f, t in zip(orders, tables, strict=True)], null
+    )
+    assert other.statistic == pytest.approx(same.statistic)
+    assert other.riv == pytest.approx(same.riv)
+    strange = [smf.ols(f, t).fit() for f, t in zip(["y ~ a", *["y ~ b"] * 3], tables, strict=True)]
+    with pytest.raises(
+        InputError, match="draw 2 has 'Intercept', 'b' and an earlier one has 'Intercept', 'a'"
+    ):
+        diffputer.pool_likelihood(strange, null)
+
+
+def test_d3_counts_the_parameters_of_all_equations() -> None:
+    sm = pytest.importorskip("statsmodels.api")
+    rng = np.random.default_rng(0)
+    y, full, null = rng.integers(0, 3, 90), [], []
+    for _ in range(3):
+        x = sm.add_constant(pd.DataFrame({"x": rng.normal(size=90)}))
+        full.append(sm.MNLogit(y, x).fit(disp=False))
+        null.append(sm.MNLogit(y, x[["const"]]).fit(disp=False))
+    assert diffputer.pool_likelihood(full, null).df_num == 2  # a slope in each of two equations
 
 
 def test_d3_of_logistic_regressions_is_near_d1() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from diffputer.analysis import profiles
-from diffputer.analysis.mcar_test import little_test, normal_estimates
+from diffputer.analysis.mcar_test import little_test
 from diffputer.analysis.profiles import profile
 from diffputer.errors import InputError
 
@@ -75,14 +75,6 @@ def test_p_values_are_uniform_under_mcar_and_small_under_mar():
     x = rng.normal(size=(300, 3)) @ mixing
     x[(x[:, 0] > 0) & (rng.random(300) < 0.5), 1] = np.nan
     assert little_test(x).p_value < 1e-4
-
-
-def test_estimates_are_those_of_complete_rows_where_nothing_is_missing():
-    rng = np.random.default_rng(4)
-    x = 5 + rng.normal(size=(100, 3)) @ rng.normal(size=(3, 3))
-    mean, covariance = normal_estimates(x)
-    assert mean == pytest.approx(x.mean(axis=0))
-    assert covariance == pytest.approx(np.cov(x.T, ddof=0))
 
 
 @pytest.mark.parametrize(

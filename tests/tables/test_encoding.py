@@ -379,6 +379,15 @@ def test_bounds_of_dates_durations_and_times() -> None:
         fit(frame, bounds={"day": (pd.Timestamp("2020-01-01", tz="UTC"), None)})
 
 
+def test_bounds_that_hold_no_observed_value_are_reported() -> None:
+    frame = pd.DataFrame({"x": [0.5, 2.5, None], "day": pd.to_datetime(["2024-01-02", "2024-01-05", None])})
+    with pytest.warns(DataWarning, match=r"hold none of 'x' \(0.5 to 2.5\)\. Correct them"):
+        fit(frame, bounds={"x": (1000, 2000)})
+    with pytest.warns(DataWarning, match=r"none of 'x' \(0.5 to 2.5\), 'day' \(2024-01-02"):
+        fit(frame, bounds={"x": (None, 0), "day": (None, pd.Timestamp("2023-12-31"))})
+    fit(frame, bounds={"x": (2.5, 9), "day": (None, pd.Timestamp("2024-01-02"))})
+
+
 def test_bad_bounds_are_refused() -> None:
     frame = pd.DataFrame({"x": [0.5, 1.5], "n": [1, 2], "c": ["a", "b"]})
     for bad in [("a", 1), (0, "b"), 3, (1,), (float("nan"), 1), (True, 2)]:

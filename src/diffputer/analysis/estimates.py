@@ -14,6 +14,7 @@ import pandas as pd
 from ..errors import InputError
 
 Floats = npt.NDArray[np.float64]
+ROUNDING = 1e-6  # of correlations: what inverting a nearly singular matrix may cost
 _ACCEPTED = (
     "Return a statsmodels result, (estimates, covariance), (estimates, covariance, degrees of freedom), or a "
     "model with coef_ and covariance_"
@@ -179,6 +180,11 @@ def _checked(found: Estimates, place: str) -> Estimates:
         )
     if k == 0:
         raise InputError(f"Pooling needs estimates, however: {place} has none.")
+    if twice := [name for place_, name in enumerate(found.names) if name in found.names[:place_]]:
+        raise InputError(
+            f"Each estimate needs a name of its own, however: {place} has {twice[0]!r} more than once. "
+            "Rename one of them."
+        )
     for what, numbers in (("estimates", found.values), ("covariance", found.covariance)):
         if not np.isfinite(numbers).all():
             at = int(np.argwhere(~np.isfinite(numbers))[0][0])
@@ -193,6 +199,20 @@ def _checked(found: Estimates, place: str) -> Estimates:
         raise InputError(
             f"Variances must be above zero, however: that of {found.names[at]!r} in {place} is "
             f"{variances[at]:g}. Leave out what the analysis does not estimate."
+        )
+    correlation = found.covariance / np.sqrt(np.outer(variances, variances))  # so that units do not matter
+    apart = np.abs(correlation - correlation.T)
+    if apart.max() > ROUNDING:
+        one, other = np.unravel_index(int(np.argmax(apart)), apart.shape)
+        raise InputError(
+            f"A covariance must be symmetric, however: that of {found.names[one]!r} and "
+            f"{found.names[other]!r} in {place} is {found.covariance[one, other]:g} and "
+            f"{found.covariance[other, one]:g}. Check how it was computed."
+        )
+    if np.linalg.eigvalsh((correlation + correlation.T) / 2)[0] < -ROUNDING * k:
+        raise InputError(
+            "A covariance must give no combination of estimates a variance below zero, however: that of "
+            f"{place} does. Check how it was computed; standard errors are to be squared."
         )
     if not found.df > 0:
         raise InputError(

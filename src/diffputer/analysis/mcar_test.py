@@ -121,26 +121,6 @@ def little_test(x: Any) -> LittleTest:
     return LittleTest(statistic, df, float(chi2.sf(statistic, df)), len(patterns), converged)
 
 
-def normal_estimates(x: Floats) -> tuple[Floats, Floats]:
-    """Give the maximum-likelihood mean and covariance of a normal distribution from rows with holes.
-
-    Shape: x [n, p] -> [p], [p, p].
-
-    Examples
-    --------
-    >>> mean, covariance = normal_estimates(np.array([[0.0, 1.0], [2.0, 5.0], [4.0, np.nan]]))
-    >>> mean.round(4).tolist()  # the line y = 1 + 2 x tells the last
-    [2.0, 5.0]
-    """
-    x = np.asarray(x, dtype=np.float64)
-    centre, scale = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    z = (x - centre) / scale
-    z = z[~np.isnan(z).all(axis=1)]
-    mean, covariance, _ = _estimate(np.where(np.isnan(z), 0.0, z), *_patterns(~np.isnan(z)))
-    return centre + scale * mean, covariance * np.outer(scale, scale)
-
-
 def _numbers(table: Any) -> Floats:
     """The columns of numbers of a table, [n, p]; an array of numbers as it is."""
     if not hasattr(table, "columns"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ class Pooled:
 
     def wald(
         self,
-        restrictions: Sequence[Hashable] | Mapping[Hashable, float] | npt.NDArray[Any] | None = None,
+        restrictions: Sequence[Any] | Mapping[Hashable, float] | npt.NDArray[Any] | None = None,
         values: Any = 0.0,
         *,
         small_sample: bool = True,
@@ -172,8 +173,8 @@ class Pooled:
         ----------
         restrictions
             Names of coefficients that are tested against 0 (for nested models: those that the smaller model
-            lacks), a dict of name -> value, or a matrix with one row for each restriction and one column for
-            each coefficient. Default: all coefficients but the intercept.
+            lacks), a dict of name -> value, or a matrix (an array, or a list of rows) with one row for each
+            restriction and one column for each coefficient. Default: all coefficients but the intercept.
         values
             What the rows of a matrix, or the named coefficients, are under the hypothesis.
         small_sample
@@ -232,12 +233,13 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
     >>> pooled.table[["estimate", "std_error", "df"]].round(3).values.tolist()
     [[11.0, 2.309, 12.729]]
     """
-    if not isinstance(conf_level, int | float) or not 0 < conf_level < 1:
+    if not _is_number(conf_level) or not 0 < conf_level < 1:
         raise SettingError(f"conf_level must lie between 0 and 1, however: it is {conf_level!r}. Try 0.95.")
-    if df_complete is not None and not df_complete > 0:
+    conf_level = float(conf_level)
+    if df_complete is not None and not (_is_number(df_complete) and df_complete > 0):
         raise SettingError(
-            f"df_complete must be above 0, however: it is {df_complete!r}. Give the residual degrees of "
-            "freedom of the complete data: rows less coefficients."
+            f"df_complete must be a number above 0, however: it is {df_complete!r}. Give the residual "
+            "degrees of freedom of the complete data: rows less coefficients."
         )
     names, values, covariances, stated = stack_estimates(list(results))
     known = stated if df_complete is None else float(df_complete)
@@ -265,7 +267,11 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
         pd.DataFrame(matrix, index=index, columns=index)
         for matrix in (found.within, found.between, found.total)
     )
-    return Pooled(table, within, between, total, len(values), known, float(conf_level), values, covariances)
+    return Pooled(table, within, between, total, len(values), known, conf_level, values, covariances)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)  # NumPy's numbers are Real too
 
 
 def _t_tail(statistic: Floats, df: Floats) -> Floats:

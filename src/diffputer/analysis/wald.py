@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.special import chdtrc, fdtrc
 
 from ..errors import InputError, SettingError
@@ -114,8 +115,8 @@ def _read_restrictions(
         restrictions = [name for name in names if name not in _INTERCEPTS]
     if isinstance(restrictions, Mapping):
         hypothesis, restrictions = list(restrictions.values()), list(restrictions)
-    if isinstance(restrictions, np.ndarray) and restrictions.dtype.kind in "fiu":
-        matrix = np.atleast_2d(restrictions).astype(np.float64)
+    if (given := _matrix_of(restrictions, names)) is not None:
+        matrix = np.atleast_2d(given)
         if matrix.ndim != 2 or matrix.shape[1] != len(names):
             raise InputError(
                 f"A matrix of restrictions must have one column for each of the {len(names)} coefficients, "
@@ -143,6 +144,23 @@ def _read_restrictions(
             f"{np.size(hypothesis)} were given."
         ) from None
     return matrix, target
+
+
+def _matrix_of(restrictions: Any, names: tuple[Hashable, ...]) -> Floats | None:
+    """The matrix that an array or rows of numbers are; None if these are names, of which some are tuples."""
+    if isinstance(restrictions, np.ndarray):
+        return restrictions.astype(np.float64) if restrictions.dtype.kind in "fiu" else None
+    rows = restrictions if isinstance(restrictions, list | tuple) else ()
+    if not rows or not all(
+        isinstance(row, list | np.ndarray) or (isinstance(row, tuple) and row not in names) for row in rows
+    ):
+        return None
+    try:
+        return np.array([[float(number) for number in row] for row in rows])
+    except (TypeError, ValueError):
+        raise InputError(
+            f"A matrix of restrictions must have rows of {len(names)} numbers, however: {restrictions!r}."
+        ) from None
 
 
 def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
@@ -228,7 +246,8 @@ def pool_likelihood(full: Iterable[Any], null: Iterable[Any], *, df: int | None 
     """Compare nested models by their likelihoods: D3.
 
     The likelihood ratio of each completed table is taken twice: at that table's own estimates, and at the
-    means of the estimates of all tables.
+    means of the estimates of all tables. Parameters that have names are matched by them. Whether the smaller
+    model is a special case of the larger one is not checked: if it is not, the test means nothing.
 
     Parameters
     ----------
@@ -276,8 +295,10 @@ def pool_likelihood(full: Iterable[Any], null: Iterable[Any], *, df: int | None 
 
 
 def _read_likelihoods(fits: Iterable[Any], which: str) -> tuple[Floats, list[Callable[[Any], Any]]]:
-    """Parameters [m, k] and log-likelihoods of the fits of one model."""
-    parameters, likelihoods = [], []
+    """Parameters [m, k], in the order of the first draw, and log-likelihoods of the fits of one model."""
+    parameters: list[Floats] = []
+    likelihoods: list[Callable[[Any], Any]] = []
+    first: tuple[Hashable, ...] | None = None
     for number, fit in enumerate(fits, start=1):
         if isinstance(fit, tuple | list) and len(fit) == 2 and callable(fit[1]):
             theta, likelihood = fit
@@ -288,14 +309,39 @@ def _read_likelihoods(fits: Iterable[Any], which: str) -> tuple[Floats, list[Cal
                 "Likelihoods are read of statsmodels results and of pairs (parameters, log_likelihood), "
                 f"however: draw {number} of the {which} model is a {type(fit).__name__}."
             )
-        parameters.append(np.atleast_1d(np.asarray(theta, dtype=np.float64)))
+        names, values = _names_of(theta), np.asarray(theta, dtype=np.float64).ravel(order="F")
+        first = names if first is None else first
+        if names is not None and first is not None and names != first:
+            if set(names) != set(first) or len(set(names)) < len(names):
+                raise InputError(
+                    f"All draws must estimate the same parameters, however: in the {which} model draw "
+                    f"{number} has {', '.join(map(repr, names))} and an earlier one has "
+                    f"{', '.join(map(repr, first))}."
+                )
+            values = values[[names.index(name) for name in first]]
+            likelihood = _reordered(likelihood, [first.index(name) for name in names])
+        parameters.append(values)
         likelihoods.append(likelihood)
     if len({theta.shape for theta in parameters}) > 1:
         raise InputError(
-            f"All draws must estimate the same parameters, however: those of the {which} model have the "
-            f"shapes {sorted({theta.shape for theta in parameters})}."
+            f"All draws must estimate the same parameters, however: those of the {which} model are "
+            f"{' or '.join(str(k) for k in sorted({theta.size for theta in parameters}))} in number."
         )
     return np.stack(parameters) if parameters else np.empty((0, 0)), likelihoods
+
+
+def _names_of(theta: Any) -> tuple[Hashable, ...] | None:
+    """Names of parameters, if they have any; those of several equations one equation after the other."""
+    if isinstance(theta, pd.Series):
+        return tuple(theta.index)
+    if isinstance(theta, pd.DataFrame):
+        return tuple((row, column) for column in theta.columns for row in theta.index)
+    return None
+
+
+def _reordered(likelihood: Callable[[Any], Any], order: list[int]) -> Callable[[Any], Any]:
+    """A likelihood of parameters in another order than its own."""
+    return lambda theta: likelihood(theta[order])
 
 
 def _ratio(full: list[Any], theta: npt.NDArray[Any], null: list[Any], theta0: npt.NDArray[Any]) -> float:

@@ -14,32 +14,28 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from diffputer.errors import InputError, warn_about_data
-from diffputer.tables.cells import Booleans, Cells, Family, Floats, Storage
-from diffputer.tables.clock import step_to_number, to_number
-from diffputer.tables.decoding import is_local, target_storage
+from diffputer.tables.cells import Booleans, Floats
+from diffputer.tables.constrained_columns import check_comparable, find_place, read_numbers, without_limits
+from diffputer.tables.contradictions import (
+    compare_observed,
+    describe_out_of_bounds,
+    describe_out_of_range,
+    slack_of,
+)
 from diffputer.tables.draws import from_numbers, to_numbers
 from diffputer.tables.expressions import Expression, parse_expression, parse_inequality
 from diffputer.tables.filling import Values
 from diffputer.tables.frames import Table, read_table
-from diffputer.tables.repairs import Numbers, Repair
-from diffputer.tables.schema import Column, Kind, Schema, unknown_names
+from diffputer.tables.repairs import Repair
+from diffputer.tables.schema import Schema, unknown_names
 
 Derived = Mapping[Any, str | Callable[[Any], Any]]
-_KINDS = {
-    Family.NUMBER: Kind.CONTINUOUS,
-    Family.DATETIME: Kind.DATETIME,
-    Family.DURATION: Kind.DURATION,
-    Family.TIME: Kind.TIME,
-}
 
 
 class Constraints:
@@ -58,7 +54,7 @@ class Constraints:
         ``"start <= end"``, of numbers, dates, durations or times; chains are possible. A filled cell on the
         wrong side of an observed one takes its value; two filled cells meet in their midpoint.
     bounds : dict of column -> (low, high)
-        What solved and moved cells keep to.
+        What solved and moved cells keep to. Computed cells do not: there is a warning if they leave them.
 
     Examples
     --------
@@ -94,8 +90,8 @@ class Constraints:
         """Say what is impossible in an incomplete table, or raise nothing.
 
         Unknown columns, columns that are not numbers, circular definitions and observed cells that contradict
-        an inequality are errors. So is a formula with which no observed row agrees; if some rows disagree,
-        there is a warning.
+        an inequality are errors. So is a formula that more than 5 % of the rows in which all of it is
+        observed contradict, by more than rounding; if fewer do, there is a warning.
         """
         seen = table if isinstance(table, Table) else read_table(table)
         self.on(seen, schema).compare_observed()
@@ -135,16 +131,6 @@ class Constraints:
         return BoundConstraints(self, table, schema)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a column is, and how its numbers are read and written."""
-
-    position: int
-    column: Column
-    cells: Cells
-    storage: Storage
-
-
 class BoundConstraints:
     """Constraints and the table to which they are applied; call it with the filled cells of a draw."""
 
@@ -171,16 +157,20 @@ class BoundConstraints:
             [*derived, *(n for rule in formulas.values() for n in rule.names), *(n for p in pairs for n in p)]
         )
         numbers_only = {*derived, *(name for rule in formulas.values() for name in rule.names)}
-        self._places = {name: self._place(name, schema, name in numbers_only) for name in involved}
+        self._places = {
+            name: find_place(table, self._labels[name], schema, number=name in numbers_only)
+            for name in involved
+        }
         self.positions = {name: place.position for name, place in self._places.items()}
         for smaller, larger in pairs:
-            self._check_comparable(smaller, larger)
+            check_comparable(self._places[smaller], self._places[larger])
         above = {
             name: [b for a, b in pairs if a == name] for name in dict.fromkeys(n for p in pairs for n in p)
         }
         ranks = {name: rank for rank, name in enumerate(reversed(_sorted(above, "Inequalities")))}
         bounds = {str(name): ends for name, ends in constraints._bounds.items()}
-        columns = {name: self._numbers(name, bounds.get(name)) for name in involved}
+        self._stated = {name for name in involved if name in bounds}
+        columns = {name: read_numbers(self._places[name], table, bounds.get(name)) for name in involved}
         self._repair = Repair(columns, self._formulas, sorted(pairs, key=lambda pair: ranks[pair[0]]))
         self._said: set[str] = set()
 
@@ -192,37 +182,47 @@ class BoundConstraints:
         if any(name in rule.names for name in self._functions for _, rule in self._formulas):
             found = self._once(found)
         for words, rows in self._repair.notes.items():
-            if words not in self._said:
-                self._said.add(words)
-                warn_about_data(
-                    f"Filled cells shall meet the constraints, however: {len(rows):,} rows {words}, such as "
-                    f"row {rows[0]} (counted from 0). They keep what was filled in, as far as need be."
-                )
+            self._report_unmet(words, rows)
+        self._look_at_limits(found)
         return found
+
+    def _say(self, key: str, message: str) -> None:
+        """Warn once of each thing, not in every draw."""
+        if message and key not in self._said:
+            self._said.add(key)
+            warn_about_data(message)
+
+    def _report_unmet(self, words: str, rows: Sequence[int]) -> None:
+        self._say(
+            words,
+            f"Filled cells shall meet the constraints, however: {len(rows):,} rows {words}, such as row "
+            f"{rows[0]} (counted from 0). They keep what was filled in, as far as need be.",
+        )
+
+    def _look_at_limits(self, filled: Mapping[int, Values]) -> None:
+        """Warn of computed cells beyond stated bounds, and of solved ones beyond what was observed."""
+        derived = {*self._functions, *(target for target, _ in self._formulas)}
+        for name, place in self._places.items():
+            column, holes = self._repair.columns[name], self._table.missing[:, place.position]
+            if not holes.any():
+                continue
+            numbers = np.full(len(holes), np.nan)
+            numbers[holes] = to_numbers(place.column, filled[place.position])
+            if name in derived:
+                self._say(f"bounds of {name}", describe_out_of_bounds(column, numbers))
+            elif name not in self._stated:
+                targets = [target for target, rule in self._formulas if name in rule.names]
+                if not targets:
+                    continue
+                solved = np.any([self._repair.known[target] for target in targets], axis=0)
+                self._say(
+                    f"range of {name}", describe_out_of_range(column, np.where(solved, numbers, np.nan))
+                )
 
     def compare_observed(self) -> None:
         """Compare derived cells that are observed with their formulas."""
-        repair = self._repair
         for target, rule in self._formulas:
-            columns = [repair.columns[name] for name in (target, *rule.names)]
-            rows = np.all([column.observed for column in columns], axis=0)
-            if not rows.any():
-                continue
-            found = rule.evaluate({name: repair.columns[name].values[rows] for name in rule.names})
-            observed = columns[0].values[rows]
-            slack = max(columns[0].step, columns[0].storage.resolution or 0.0) / 2
-            far = ~(np.abs(found - observed) <= 1e-6 * np.abs(observed).max() + slack)
-            if far.any():
-                row = int(np.flatnonzero(rows)[np.argmax(far)])
-                label, example = self._labels[target], int(np.argmax(far))
-                words = (
-                    f"{label!r} must be {rule.text!r} where all of it is observed, however: in {far.sum():,} "
-                    f"of {len(far):,} rows it is not, such as row {row} (counted from 0), with "
-                    f"{observed[example]:g} and {found[example]:g}."
-                )
-                if far.all():
-                    raise InputError(f"{words} Correct the formula.")
-                warn_about_data(f"{words} These rows stay as they are.")
+            compare_observed(self._repair.columns, target, rule)
 
     def only_holes(self) -> Booleans:
         """Say which missing cells the constraints tie to observed cells alone. Shape: [n, columns]."""
@@ -248,7 +248,7 @@ class BoundConstraints:
         """Numbers as values for cells of a column."""
         place = self._places[name]
         holes = self._table.missing[:, place.position]
-        return from_numbers(_open(place.column), place.cells, numbers, bool(holes.all()))
+        return from_numbers(without_limits(place.column), place.cells, numbers, bool(holes.all()))
 
     def _once(self, filled: dict[int, Values]) -> dict[int, Values]:
         """Apply formulas and inequalities."""
@@ -279,7 +279,8 @@ class BoundConstraints:
         """Fill the holes of a column with what a function says of the completed table."""
         place, label = self._places[name], self._labels[name]
         holes = self._table.missing[:, place.position]
-        if not holes.any():
+        given = ~holes & self._table.missing.any(axis=1)  # rows in which an input may have been filled in
+        if not (holes | given).any():
             return filled
         rule = f"The function of the derived column {label!r} must return one number for each row, however:"
         try:
@@ -295,6 +296,14 @@ class BoundConstraints:
         if not np.isfinite(numbers[holes]).all():
             row = int(np.flatnonzero(holes & ~np.isfinite(numbers))[0])
             raise InputError(f"{rule} that of row {row} (counted from 0) is {numbers[row]}.")
+        column = self._repair.columns[name]
+        with np.errstate(invalid="ignore"):
+            apart = given & (np.abs(numbers - column.values) > slack_of(column))
+        if apart.any():
+            words = f"of {label!r} do not follow its function, which cannot be solved for its inputs"
+            self._report_unmet(words, np.flatnonzero(apart).tolist())
+        if not holes.any():
+            return filled
         return {**filled, place.position: self.to_values(name, numbers[holes])}
 
     def _find(self, name: Any) -> str:
@@ -306,77 +315,6 @@ class BoundConstraints:
                 f"Constraints name columns by text, however: several columns read {str(name)!r}. Rename one."
             )
         return str(name)
-
-    def _place(self, name: str, schema: Schema | None, number: bool) -> _Place:
-        label = self._labels[name]
-        position = self._table.names.index(label)
-        cells = self._table.cells[position]
-        if schema is not None:
-            column = schema.columns[position]
-        else:
-            kind = _KINDS.get(cells.storage.family, Kind.TEXT)
-            kind = Kind.CATEGORICAL if cells.storage.declared else kind
-            column = Column(label, Kind.INTEGER if kind == Kind.CONTINUOUS and cells.storage.whole else kind)
-        fits = column.kind in (Kind.CONTINUOUS, Kind.INTEGER) if number else column.kind.is_numeric
-        # A column without any value may have any dtype, and gets that of its values.
-        storage = (
-            target_storage(column, cells, bool(self._table.missing[:, position].all())) if fits else None
-        )
-        if storage is None or storage.family not in _KINDS:
-            wanted = "Derived columns and their inputs must be numbers"
-            wanted = wanted if number else "Inequalities are between numbers, dates, durations or times"
-            raise InputError(
-                f"{wanted}, however: {label!r} is {column.kind} (dtype {cells.storage.dtype}). Convert it, "
-                "or leave it out."
-            )
-        return _Place(position, column, cells, storage)
-
-    def _check_comparable(self, smaller: str, larger: str) -> None:
-        one, other = (self._places[name].storage for name in (smaller, larger))
-        if one.family != other.family or (one.timezone is None) != (other.timezone is None):
-            sorts = [f"{s.family}{' of a time zone' * (s.timezone is not None)}" for s in (one, other)]
-            raise InputError(
-                f"An inequality must compare like with like, however: {self._labels[smaller]!r} holds "
-                f"{sorts[0]} and {self._labels[larger]!r} {sorts[1]}. Convert one of them."
-            )
-
-    def _numbers(self, name: str, bounds: tuple[Any, Any] | None) -> Numbers:
-        place = self._places[name]
-        column, observed = place.column, ~self._table.missing[:, place.position]
-        hard = _ends(column, bounds) if bounds is not None else (-math.inf, math.inf)
-        return Numbers(
-            name=self._labels[name],
-            observed=observed,
-            values=np.where(observed, place.cells.numbers(), np.nan)
-            if observed.any()
-            else np.full(len(observed), np.nan),
-            storage=place.storage,
-            step=step_to_number(column.kind, column.resolution) or 0.0,
-            zone=column.timezone if is_local(column) else None,
-            soft=_ends(column, (column.lower, column.upper)),
-            hard=hard,
-        )
-
-
-def _ends(column: Column, bounds: tuple[Any, Any]) -> tuple[float, float]:
-    low, high = bounds
-    try:
-        return (
-            -math.inf if low is None else float(to_number(column.kind, low, column.timezone)),
-            math.inf if high is None else float(to_number(column.kind, high, column.timezone)),
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"Bounds must be of the kind of their column, {column.kind}, however: those of {column.name!r} "
-            f"are {bounds!r} ({error})."
-        ) from error
-
-
-def _open(column: Column) -> Column:
-    """The column without limits, as a formula knows none: only the dtype does."""
-    zoned = column.kind == Kind.DATETIME and column.timezone is not None
-    fine = datetime.timedelta(microseconds=1) if zoned else None
-    return dataclasses.replace(column, lower=-math.inf, upper=math.inf, resolution=fine)
 
 
 def _sorted(needs: Mapping[str, Sequence[Hashable]], what: str = "Definitions") -> list[Any]:

@@ -146,8 +146,8 @@ def parse_inequality(text: str) -> list[tuple[str, str]]:
     >>> parse_inequality("start <= middle <= end"), parse_inequality("b >= a")
     ([('start', 'middle'), ('middle', 'end')], [('a', 'b')])
     """
-    tree, quoted = _parse(text)
     rule = "An inequality compares columns by <= or >=, such as 'start <= end'"
+    tree, quoted = _parse(text, "An inequality", rule)
     if not isinstance(tree, ast.Compare):
         raise InputError(f"{rule}, however: {text!r} does not.")
     sides = [tree.left, *tree.comparators]
@@ -168,10 +168,12 @@ def parse_inequality(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _parse(text: str) -> tuple[ast.expr, tuple[str, ...]]:
+def _parse(
+    text: str, what: str = "A formula", rule: str = f"A formula is made of {_ALLOWED}"
+) -> tuple[ast.expr, tuple[str, ...]]:
     if not isinstance(text, str) or len(text) > LONGEST:
         shown = f"it has {len(text):,} characters" if isinstance(text, str) else f"it is {text!r}"
-        raise InputError(f"A formula must be text of at most {LONGEST:,} characters, however: {shown}.")
+        raise InputError(f"{what} must be text of at most {LONGEST:,} characters, however: {shown}.")
     quoted: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
@@ -183,9 +185,7 @@ def _parse(text: str) -> tuple[ast.expr, tuple[str, ...]]:
         tree = ast.parse(plain.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise InputError(
-            f"A formula is made of {_ALLOWED}, however: {text!r} cannot be read ({reason})."
-        ) from None
+        raise InputError(f"{rule}, however: {text!r} cannot be read ({reason}).") from None
     return tree.body, tuple(quoted)
 
 

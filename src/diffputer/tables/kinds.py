@@ -60,6 +60,7 @@ class _Notes:
     rare: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
 
     def say(self) -> None:
         passed = []
@@ -85,6 +86,11 @@ class _Notes:
                 f"Too many levels to model them all: {', '.join(self.rare)}. Rarer levels stay where they "
                 "are observed, are unknown to the model and are never filled in. Merge levels, or raise "
                 "max_levels."
+            )
+        if self.outside:
+            warn_about_data(
+                "Stated bounds should hold some of the observed values, however: they hold none of "
+                f"{', '.join(self.outside)}. Correct them, unless it is meant."
             )
         rules = []
         if self.filled:
@@ -218,7 +224,7 @@ def _column(
     if base.n_observed == 0:
         return _empty(cells, column, wish, bounds, notes)
     if kind.is_numeric:
-        return _numeric(cells, column, wish, bounds)
+        return _numeric(cells, column, wish, bounds, notes)
     return _discrete(cells, column, wish, max_levels, notes)
 
 
@@ -246,7 +252,7 @@ def _empty(cells: Cells, column: Column, wish: Column | None, bounds: Any, notes
     return replace(column, status=Status.EMPTY, fill=fill)
 
 
-def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any) -> Column:
+def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any, notes: _Notes) -> Column:
     values = cells.numbers()
     values = values[~np.isnan(values)]
     low, high = float(values.min()), float(values.max())
@@ -256,6 +262,11 @@ def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any) -> 
         exact = pc.min_max(cells.array).as_py()
         ends = (exact["min"], exact["max"])
     zone = column.timezone
+    stated = bounds if bounds is not None or wish is None else (wish.lower, wish.upper)
+    least, most = _read_bounds(column, (None, None) if stated is None else stated)
+    if ends[0] > most or ends[1] < least:
+        seen = [str(from_number(column.kind, end, zone)) for end in (low, high)]
+        notes.outside.append(f"{column.name!r} ({' to '.join(dict.fromkeys(seen))})")
     if ends[0] == ends[1]:
         fill = int(ends[0]) if column.kind == Kind.INTEGER else from_number(column.kind, low, zone)
         return replace(column, status=Status.CONSTANT, fill=fill)

@@ -32,10 +32,6 @@ class Interval:
         """Give all of it in order, for JSON."""
         return list(astuple(self))
 
-    def holds(self, truth: float) -> bool:
-        """Say whether the interval covers a number."""
-        return self.low <= truth <= self.high
-
 
 @dataclass(frozen=True)
 class _Fit:

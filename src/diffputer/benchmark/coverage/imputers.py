@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import time
 import warnings
@@ -158,13 +157,6 @@ RIVALS: dict[str, Entry] = {
 }  # fmt: skip
 
 
-def accepts_uncertainty() -> bool:
-    """Say whether this DiffPuter can let the model's own uncertainty into its draws."""
-    from ...parameters import Parameters
-
-    return "model_uncertainty" in inspect.signature(Parameters.__init__).parameters
-
-
 def our_entries(parameters: Mapping[str, Any]) -> dict[str, Entry]:
     """Give DiffPuter's entries: as it is by default, and with each sort of model uncertainty."""
     quality = str(parameters.get("quality", "auto"))
@@ -183,8 +175,7 @@ def our_entries(parameters: Mapping[str, Any]) -> dict[str, Entry]:
 
 def default_methods() -> tuple[str, ...]:
     """Names of the methods that are run unless told otherwise; bootstrap, a fit a draw, is not among them."""
-    ours = ("diffputer-none", "diffputer-linear") if accepts_uncertainty() else ("diffputer",)
-    return (*RIVALS, *ours)
+    return (*RIVALS, "diffputer-none", "diffputer-linear")
 
 
 def find_entries(names: Sequence[str], parameters: Mapping[str, Any]) -> tuple[list[Entry], dict[str, str]]:
@@ -214,8 +205,6 @@ def find_entries(names: Sequence[str], parameters: Mapping[str, Any]) -> tuple[l
         missing = [p for p in entry.packages if p != "scikit-learn" and not find_spec(p)]
         if missing:
             lacking[name] = f"It needs {' and '.join(missing)}: pip install 'diffputer[rivals]'."
-        elif entry.uncertainty is not None and not accepts_uncertainty():
-            lacking[name] = "This DiffPuter has no parameter model_uncertainty."
         else:
             entries.append(entry)
     return entries, lacking
@@ -237,14 +226,13 @@ def run_entries(entries: Sequence[Entry], sample: Sample) -> dict[str, Answer]:
     return {entry.name: answers[entry.name] for entry in entries}
 
 
-def _way_of(entry: Entry) -> str | None:
-    """How an entry of DiffPuter treats the model's uncertainty; None if this DiffPuter has no choice."""
+def _way_of(entry: Entry) -> str:
+    """How an entry of DiffPuter treats the model's uncertainty."""
     from ...imputer import DiffPuter
 
     if entry.uncertainty is not None:
         return entry.uncertainty
-    way = entry.settings.get("model_uncertainty", DiffPuter().get_params().get("model_uncertainty"))
-    return None if way is None else str(way)
+    return str(entry.settings.get("model_uncertainty", DiffPuter().model_uncertainty))
 
 
 def _answer(entry: Entry, sample: Sample) -> Answer:
@@ -263,9 +251,8 @@ def _answer_ours(entries: Sequence[Entry], sample: Sample) -> dict[str, Answer]:
     from ...imputer import DiffPuter
 
     parameters = {"device": "cpu", "progress": False, **entries[0].settings}
-    if ways := [way for entry in entries if (way := _way_of(entry)) is not None]:
-        # What a way needs is learnt by the fit: the one that needs most is asked for.
-        parameters["model_uncertainty"] = max(ways, key=UNCERTAINTIES.index)
+    # What a way needs is learnt by the fit: the one that needs most is asked for.
+    parameters["model_uncertainty"] = max(map(_way_of, entries), key=UNCERTAINTIES.index)
     started = time.perf_counter()
     try:
         with _silent():
@@ -280,8 +267,7 @@ def _answer_ours(entries: Sequence[Entry], sample: Sample) -> dict[str, Answer]:
         started = time.perf_counter()
         try:
             with _silent():
-                if way := _way_of(entry):
-                    imputer.set_params(model_uncertainty=way)
+                imputer.set_params(model_uncertainty=_way_of(entry))
                 draws = imputer.sample(sample.incomplete, n_draws=sample.n_draws)
                 intervals, error = analyse_draws(sample.design, list(draws)), ""
         except Exception as problem:  # noqa: BLE001 - whatever fails is an answer
