@@ -91,6 +91,7 @@ def test_draws_without_a_model_have_a_report(tmp_path: Path) -> None:
     assert data_of((tmp_path / "report.html").read_text(encoding="utf-8"))["draws"] == 2
 
 
+@pytest.mark.filterwarnings("ignore:Filled cells shall")
 def test_draws_from_a_file_report_as_before(tmp_path: Path, tiny: dict[str, Any]) -> None:
     frame = ugly_frame()
     imputer = DiffPuter(

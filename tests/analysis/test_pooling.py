@@ -70,7 +70,7 @@ def test_a_small_example_by_hand() -> None:
 
 
 # SAS/STAT User's Guide, the MIANALYZE procedure, "Getting Started": five imputations of the fitness data, the
-# table "Variance Information" of the regression of Oxygen. What is printed of it, to the digits printed.
+# table "Variance Information" of the regression of Oxygen, to the digits printed; quoted from memory.
 SAS = {
     "Intercept": (45.529229, 76.543614, 131.178689, 23.059, 0.713777, 0.461277, 0.915537),
     "RunTime": (0.019390, 0.106220, 0.129487, 123.88, 0.219051, 0.192620, 0.962905),

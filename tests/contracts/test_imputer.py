@@ -245,6 +245,7 @@ def test_schema_can_be_printed_and_overridden(
     assert out["size"].isna().sum() == frame["size"].isna().sum()
 
 
+@pytest.mark.filterwarnings("ignore:Stated bounds should hold")
 def test_bounds_may_be_wider_than_what_was_observed(tiny: dict[str, Any]) -> None:
     frame = pd.DataFrame({"a": np.arange(40.0), "b": [1.0, np.nan] * 20})
     frame.loc[::4, "b"] = 2.0
