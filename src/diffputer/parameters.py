@@ -85,6 +85,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         weight_decay: float | None = None,
         rate_decay_from: float | None = None,
         noised_share: float | None = None,
+        planned_steps: int | None = None,
     ) -> None:
         self.engine = engine
         self.quality = quality
@@ -139,6 +140,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.weight_decay = weight_decay
         self.rate_decay_from = rate_decay_from
         self.noised_share = noised_share
+        self.planned_steps = planned_steps
 
     def _check_parameters(self) -> tuple[torch.device, Settings]:
         """Refuse what cannot be, and give the device and the settings that the parameters mean."""

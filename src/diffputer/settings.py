@@ -161,7 +161,9 @@ class ConditionalSettings:
     """Share of a batch that is also noised, for the draws."""
     batch_size: int = 1024
     """Rows a training step, for each member."""
-    max_steps: int = 3_000
+    planned_steps: int = 3_000
+    """Training steps; doubled, and doubled again, where the held-out loss still falls fast."""
+    max_steps: int = 9_000
     """Training steps at most."""
     max_epochs: int = 1_000
     """Passes over the table at most, but 2,000 steps are always allowed."""
@@ -196,25 +198,31 @@ class ConditionalSettings:
 #: What the qualities of the conditional engine change, on a GPU and on a CPU.
 #: docs/dev/conditional.md has the measurements that chose the values.
 CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
-    ("fast", True): {"attention_members": 1, "attention_depth": 4, "max_steps": 1_500},
+    ("fast", True): {
+        "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500, "max_steps": 1_500,
+    },
     ("balanced", True): {},
-    ("best", True): {"mlp_members": 8, "attention_members": 8, "max_steps": 6_000, "patience": 1_500},
+    ("best", True): {
+        "mlp_members": 8, "attention_members": 8, "planned_steps": 6_000, "max_steps": 18_000,
+        "patience": 1_500,
+    },
     ("fast", False): {
         "boosted_trees": 256, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
         "dropout": 0.0,
-        "batch_size": 128, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
+        "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
         "weight_average": 0.995,
     },
     ("balanced", False): {
         "boosted_trees": 256, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
         "dropout": 0.0,
-        "batch_size": 256, "max_steps": 5_000, "max_epochs": 160, "patience": 1_000,
+        "batch_size": 256, "planned_steps": 5_000, "max_steps": 5_000, "max_epochs": 160, "patience": 1_000,
         "weight_average": 0.998,
     },
     ("best", False): {
         "boosted_trees": 256, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
         "mlp_depth": 3,
-        "batch_size": 256, "max_steps": 12_000, "patience": 2_500, "attention_members": 1,
+        "batch_size": 256, "planned_steps": 12_000, "max_steps": 12_000, "patience": 2_500,
+        "attention_members": 1,
     },
 }  # fmt: skip
 
@@ -230,6 +238,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, 1.0, False),
     "batch_size": (1, 1 << 24, True),
     "max_epochs": (1, 1 << 31, True),
+    "planned_steps": (1, 1 << 31, True),
     "max_steps": (1, 1 << 31, True),
     "patience": (1, 1 << 31, True),
     "weight_average": (0.0, 0.99999, True),

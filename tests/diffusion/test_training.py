@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 import torch
 
 from diffputer.diffusion.denoiser import Denoiser
 from diffputer.diffusion.matching import make_trainer
-from diffputer.diffusion.training import MStep, Trainer, train_together
+from diffputer.diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import PaperSettings
 
@@ -94,3 +95,59 @@ def test_trainings_side_by_side_are_those_one_after_the_other(x: torch.Tensor) -
     for one, other in zip(alone, together, strict=True):
         for mine, theirs in zip(one.averaged.parameters(), other.averaged.parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+class Falling:
+    """An objective whose held-out loss falls with the steps to a power."""
+
+    def __init__(self, parameter: torch.nn.Parameter, power: float) -> None:
+        self.parameter, self.power, self.step = parameter, power, 0
+
+    def begin(self, seed: int) -> list[torch.Generator]:
+        self.step = 0
+        return []
+
+    def before_step(self, step: int) -> None:
+        self.step = step + 1
+
+    def loss(self, counter: torch.Tensor) -> torch.Tensor:
+        return self.parameter.square().sum()
+
+    def held_out_loss(self, averaged: torch.nn.Module) -> float | None:
+        return float(self.step**self.power)
+
+
+class One(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def reset(self, generator: torch.Generator) -> None:
+        with torch.no_grad():
+            self.weight.fill_(1.0)
+
+
+@pytest.mark.parametrize(
+    ("power", "longest", "steps"),
+    [(-0.3, 10_000, 10_000), (-0.3, 700, 700), (-0.3, 0, 200), (-0.1, 10_000, 200)],
+    ids=["twice and again", "no longer than allowed", "never asked for", "slowly falling"],
+)
+def test_a_plan_is_doubled_while_the_held_out_loss_falls_fast(power: float, longest: int, steps: int) -> None:
+    one = One()
+    plan = TrainingPlan(
+        learning_rate=1e-3, max_steps=200, patience=10**6, weight_average=0.9, decay_from=0.3, check_every=10,
+        longest=longest,
+    )  # fmt: skip
+    trainer = Trainer(one, one, Falling(one.weight, power), plan)
+    assert trainer.fit(seed=0).steps == steps
+
+
+def test_a_plan_is_not_doubled_when_time_is_short() -> None:
+    one = One()
+    plan = TrainingPlan(
+        learning_rate=1e-3, max_steps=200, patience=10**6, weight_average=0.9, decay_from=0.3, check_every=10,
+        longest=10_000,
+    )  # fmt: skip
+    half_gone = Deadline(at=time.monotonic() + 1_000, since=time.monotonic() - 1_000)
+    trainer = Trainer(one, one, Falling(one.weight, -0.3), plan)
+    assert trainer.fit(seed=0, deadline=half_gone).steps == 200

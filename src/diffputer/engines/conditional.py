@@ -105,7 +105,8 @@ class ConditionalEngine:
         self._validation = Validation(table, self.model.marginals, held.cells) if held.cells.any() else None
         s = self.settings
         batch = max(SMALLEST_BATCH, min(s.batch_size, 8 * len(x)))
-        max_steps = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
+        longest = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
+        max_steps = min(s.planned_steps, longest)
         plan = TrainingPlan(
             learning_rate=s.learning_rate,
             max_steps=max_steps,
@@ -118,6 +119,7 @@ class ConditionalEngine:
             second_moment_decay=0.99,
             orthogonal=True,
             check_every=CHECK_EVERY,
+            longest=longest,
         )
         self._trainers, self._objectives = [], []
         for k, averaged in enumerate(self.model.networks):

@@ -17,6 +17,9 @@ class Progress:
     def advance(self, steps: int = 1, **facts: float) -> None:
         """Report steps done, with numbers worth showing (loss, ...)."""
 
+    def extend(self, steps: int) -> None:
+        """Report that the task has so many steps more than was said."""
+
     def end(self) -> None:
         """Close the current task."""
 
@@ -36,6 +39,11 @@ class TerminalProgress(Progress):
         if self._task is not None:
             text = "  ".join(f"{name} {value:.4g}" for name, value in facts.items())
             self._display.update(self._task, advance=steps, **({"facts": text} if facts else {}))
+
+    def extend(self, steps: int) -> None:
+        if self._task is not None:
+            total = next(task.total for task in self._display.tasks if task.id == self._task)
+            self._display.update(self._task, total=total + steps)
 
     def end(self) -> None:
         if self._task is not None:
