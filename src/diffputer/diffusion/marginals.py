@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 #: Points of F that are kept for each column.
 KNOTS = 1024
+#: Points of the normal distribution over which a mean is taken.
+POINTS = 32
 
 
 class Marginals(nn.Module):
@@ -82,6 +84,24 @@ class Marginals(nn.Module):
         p = torch.special.ndtr(z).T.contiguous()
         k = torch.searchsorted(u, p).clamp(1, v.shape[1] - 1)
         return _interpolate(p, u, v, k).T
+
+    def means_at(self, middle: Tensor, spread: Tensor, wanted: Tensor) -> Tensor:
+        """Give the mean values of wanted cells, whose scores are normal with this middle and spread.
+
+        Shape: middle, spread, wanted [n, p] -> [n, p], 0 where not wanted.
+        """
+        points = torch.special.ndtri((torch.arange(POINTS, device=middle.device) + 0.5) / POINTS)
+        means = torch.zeros_like(middle)
+        cells = wanted.T.nonzero().split(wanted.sum(dim=0).tolist())
+        # Column by column, so that nothing is looked up for the cells that are known: most of them.
+        for j, rows in enumerate(of_column[:, 1] for of_column in cells):
+            p = torch.special.ndtr(middle[rows, j, None] + spread[rows, j, None] * points).T.contiguous()
+            u, v = self.probabilities[j], self.values[j]
+            k = torch.searchsorted(u, p).clamp(1, len(u) - 1)
+            values = _interpolate(p, u.expand(POINTS, -1), v.expand(POINTS, -1), k)
+            # In double, so that a cell has the same bits among any others.
+            means[rows, j] = values.double().mean(dim=0).to(means.dtype)
+        return means
 
 
 def choose_ranks(n: int) -> NDArray[np.int64]:
