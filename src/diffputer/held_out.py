@@ -91,10 +91,15 @@ def choose_held_out(
     observed = ~missing[:, first]
     cells = np.zeros_like(observed)
     if share > 0 and (always or missing.any()):
-        places = np.flatnonzero(observed)
-        wanted = int(share * len(places))
-        n_cells = min(int(np.clip(wanted, *limits)), max(wanted, len(places) // 5))
-        cells.flat[rng.choice(places, n_cells, replace=False)] = True
+        up_to = np.cumsum(observed.sum(axis=1))  # observed cells of the rows so far
+        n_observed = int(up_to[-1]) if n else 0
+        wanted = int(share * n_observed)
+        n_cells = min(int(np.clip(wanted, *limits)), max(wanted, n_observed // 5))
+        # Found row by row: a list of all observed cells would take as much memory as the table.
+        for number in rng.choice(n_observed, n_cells, replace=False) if n_cells else ():
+            row = int(np.searchsorted(up_to, number, side="right"))
+            columns_there = np.flatnonzero(observed[row])
+            cells[row, columns_there[number - up_to[row]]] = True
     return HeldOut(rows, cells[:, np.searchsorted(columns, blocks)])
 
 

@@ -36,14 +36,17 @@ class Marginals(nn.Module):
         self.register_buffer("probabilities", torch.full((n_columns, knots), 0.5))
 
     @classmethod
-    def fit(cls, x: NDArray[np.float32], missing: NDArray[np.bool_]) -> Marginals:
-        """Learn the distribution functions from observed cells.
+    def fit(
+        cls, x: NDArray[np.float32], missing: NDArray[np.bool_], columns: NDArray[np.int64] | None = None
+    ) -> Marginals:
+        """Learn the distribution functions of some columns, default: all, from observed cells.
 
-        Shape: x, missing [n, p].
+        Shape: x, missing [n, d]; columns [p].
         """
-        marginals = cls(x.shape[1])
-        for j in range(x.shape[1]):
-            ordered = np.sort(x[~missing[:, j], j])
+        places = np.arange(x.shape[1]) if columns is None else columns
+        marginals = cls(len(places))
+        for j, place in enumerate(places):
+            ordered = np.sort(x[~missing[:, place], place])
             if len(ordered) == 0:
                 continue
             ranks = choose_ranks(len(ordered))

@@ -99,8 +99,7 @@ class ConditionalEngine:
         """
         self._x, self._m, self._missing = x, m, missing
         self._completed_rows = int(held.cells.any(axis=1).sum())
-        numeric = self._columns.numeric
-        self.model.marginals = Marginals.fit(x[:, numeric], m[:, numeric]).to(self._device)
+        self.model.marginals = Marginals.fit(x, m, self._columns.numeric).to(self._device)
         table = Table(x, ~m, missing, self._columns, self._device)
         self._validation = Validation(table, self.model.marginals, held.cells) if held.cells.any() else None
         s = self.settings

@@ -92,11 +92,14 @@ class Table:
         for column, values in filled.items():
             self._check(column, values)
         if self.container == "pandas":
-            frame = self.native.copy()
-            for column, values in filled.items():
+            frame = self.native.copy(deep=False)  # every column is replaced: no table is held twice
+            for column in range(self.n_columns):
                 series = self.native.iloc[:, column]
-                storage = self.cells[column].storage
-                frame.isetitem(column, fill_pandas(series, self.missing[:, column], values, storage))
+                if column in filled:
+                    holes, storage = self.missing[:, column], self.cells[column].storage
+                    frame.isetitem(column, fill_pandas(series, holes, filled[column], storage))
+                else:
+                    frame.isetitem(column, series.copy())
             return frame
         if self.container == "polars":
             return self.native.with_columns(
