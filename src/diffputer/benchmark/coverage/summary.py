@@ -126,7 +126,7 @@ def _summarise_group(group: Sequence[dict[str, str]]) -> list[Line]:
         "rows": int(first["rows"]),
         "draws": int(first["draws"]),
         "method": first["method"],
-        "title": first["title"],
+        "title": max(group, key=lambda row: int(row["repetition"]))["title"],
         "settings_hash": first["settings_hash"],
         "repetitions": len(good),
         "failures": len(group) - len(good),
