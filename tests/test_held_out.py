@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from diffputer import DiffPuter
-from diffputer.held_out import cell_error, column_errors
+from diffputer.held_out import cell_error, choose_held_out, column_errors
 
 from .conftest import TINY, ugly_frame
 
@@ -103,3 +104,16 @@ def test_errors_of_columns_add_up_to_that_of_all_cells() -> None:
     assert cell_error(truth, filled, cells, blocks, n_levels) == pytest.approx(
         np.nansum(errors * n) / n.sum()
     )
+
+
+def test_choosing_cells_takes_no_list_of_all_cells() -> None:
+    missing = np.random.default_rng(0).random((100_000, 20)) < 0.2
+    tracemalloc.start()
+    try:
+        held = choose_held_out(missing, np.arange(20), 0.05, 0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held.cells.sum() == 5_000
+    assert not (held.cells & missing).any()
+    assert peak < 5 * missing.nbytes

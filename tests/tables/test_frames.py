@@ -380,3 +380,12 @@ def test_many_columns_stay_quiet() -> None:
     array[:2] = 1.0
     filled = read_table(pd.DataFrame(array)).with_filled({j: np.array([2.0]) for j in range(150)})
     assert filled.iloc[2].tolist() == [2.0] * 150
+
+
+def test_changing_the_filled_table_does_not_change_the_first() -> None:
+    df = pd.DataFrame({"a": [1.0, np.nan], "b": [1.0, 2.0], "c": ["x", "y"]})
+    before = df.copy()
+    full = read_table(df).with_filled({0: np.array([5.0])})
+    full.loc[0, ["a", "b"]] = -1.0
+    full.loc[1, "c"] = "z"
+    pdt.assert_frame_equal(df, before)
