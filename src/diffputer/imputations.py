@@ -23,6 +23,8 @@ from .tables.paths import write_bytes
 from .tables.schema import Column, Schema
 from .tables.stacking import check_names, stack_tables
 
+Finish = Callable[[dict[int, Values]], dict[int, Values]]
+
 
 class Imputations(Sequence[Any]):
     """m completed tables of one incomplete table.
@@ -40,6 +42,9 @@ class Imputations(Sequence[Any]):
         What the columns hold.
     origin
         Which model they come from, for the report.
+    finish
+        Is told the filled cells of a completed table and may change them: what must hold between columns
+        holds in means, medians and modes too.
 
     Examples
     --------
@@ -65,8 +70,10 @@ class Imputations(Sequence[Any]):
         filled: Sequence[Mapping[int, Values]],
         schema: Schema | None = None,
         origin: Origin | None = None,
+        finish: Finish | None = None,
     ) -> None:
         self._table = table
+        self._finish = finish
         self._origin = origin
         self._filled = list(filled)
         self.schema = schema
@@ -80,7 +87,7 @@ class Imputations(Sequence[Any]):
         encoder: TableEncoder,
         x: NDArray[np.float32],
         blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
-        finish: Callable[[dict[int, Values]], dict[int, Values]] | None = None,
+        finish: Finish | None = None,
         origin: Origin | None = None,
     ) -> Imputations:
         """Decode draws that come as blocks of (row numbers [r], draws [m, r, d]).
@@ -95,7 +102,7 @@ class Imputations(Sequence[Any]):
                 completed[rows] = draws[j]
             decoded = encoder.decode(table, completed)
             filled.append(decoded if finish is None else finish(decoded))
-        return cls(table, filled, encoder.schema, origin)
+        return cls(table, filled, encoder.schema, origin, finish)
 
     @property
     def n_draws(self) -> int:
@@ -121,7 +128,7 @@ class Imputations(Sequence[Any]):
     def __getitem__(self, index: slice) -> Imputations: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return Imputations(self._table, self._filled[index], self.schema, self._origin)
+            return Imputations(self._table, self._filled[index], self.schema, self._origin, self._finish)
         return self._table.with_filled(self._filled[index])
 
     def __iter__(self) -> Iterator[Any]:
@@ -143,7 +150,7 @@ class Imputations(Sequence[Any]):
                 "that are not missing."
             )
         origin = join_origins(self._origin, other._origin)
-        return Imputations(mine, [*self._filled, *other._filled], self.schema, origin)
+        return Imputations(mine, [*self._filled, *other._filled], self.schema, origin, self._finish)
 
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
@@ -268,12 +275,14 @@ class Imputations(Sequence[Any]):
         """Complete the table with the mean of the draws of each number.
 
         Whole numbers are rounded, dates are dates; booleans and categories get their most frequent level.
+        Derived columns are computed from the means, and inequalities hold, unless the draws were read from a
+        file, which does not know of them.
         """
-        return self._summary(lambda numbers: numbers.mean(axis=0))
+        return self._complete(self._summary(lambda numbers: numbers.mean(axis=0)))
 
     def median(self) -> Any:
         """Complete the table with the median of the draws; otherwise as :meth:`mean`."""
-        return self._summary(lambda numbers: np.median(numbers, axis=0))
+        return self._complete(self._summary(lambda numbers: np.median(numbers, axis=0)))
 
     def mode(self) -> Any:
         """Complete the table with the most frequent draw of each cell, the first of equally frequent ones.
@@ -281,12 +290,10 @@ class Imputations(Sequence[Any]):
         For numbers that hardly repeat this says little: use :meth:`median`.
         """
         self._need_draws(1)
-        return self._table.with_filled(
-            {
-                position: most_frequent([draw[position] for draw in self._filled])
-                for position in self._filled[0]
-            }
-        )
+        frequent = {
+            position: most_frequent([draw[position] for draw in self._filled]) for position in self._filled[0]
+        }
+        return self._complete(frequent)
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
         """Complete the table with the ends of an interval that holds a share of the draws.
@@ -307,7 +314,8 @@ class Imputations(Sequence[Any]):
         tail = (1 - level) / 2
 
         def quantile(share: float) -> Any:
-            return self._summary(lambda numbers: np.quantile(numbers, share, axis=0))
+            ends = self._summary(lambda numbers: np.quantile(numbers, share, axis=0))
+            return self._table.with_filled(ends)
 
         return quantile(tail), quantile(1 - tail)
 
@@ -324,7 +332,11 @@ class Imputations(Sequence[Any]):
         index = self._table.native.index if self._table.container == "pandas" else None
         return pd.DataFrame(deviations, index=index, columns=list(self._table.names))
 
-    def _summary(self, summary: Callable[[NDArray[np.float64]], Any]) -> Any:
+    def _complete(self, filled: dict[int, Values]) -> Any:
+        return self._table.with_filled(filled if self._finish is None else self._finish(filled))
+
+    def _summary(self, summary: Callable[[NDArray[np.float64]], Any]) -> dict[int, Values]:
+        """Sum the draws of each cell up, column by column."""
         self._need_draws(1)
         values = {}
         for position in self._filled[0]:
@@ -335,7 +347,7 @@ class Imputations(Sequence[Any]):
                 summary,
                 bool(self._table.missing[:, position].all()),
             )
-        return self._table.with_filled(values)
+        return values
 
     def _column(self, position: int) -> Column:
         """What a column holds, by the schema or by the values that were filled in."""

@@ -265,7 +265,7 @@ churn
         constrain, x = self._constraints.on(table, self.schema_), encoded.x
         if self._result is None or rows == 0:
             filled = constrain(self._encoder.decode(table, x))
-            return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self))
+            return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self), constrain)
         result, vary = choose_models(self._on_device(self._result), self.model_uncertainty)
         with self._working() as progress:
             drawn = draw(x, encoded.missing, result, n_draws, seed=self.seed_, vary=vary, progress=progress)

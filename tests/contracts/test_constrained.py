@@ -71,6 +71,8 @@ def test_completed_tables_and_draws_keep_to_the_constraints(fitted: DiffPuter) -
     for table in draws:
         assert_constrained(table, frame)
     assert not draws[0].equals(draws[1])
+    for summed_up in (draws.mean(), draws.median(), draws.mode(), draws[1:].mean(), (draws + draws).mode()):
+        assert_constrained(summed_up, frame)
 
 
 @pytest.mark.filterwarnings("ignore:Filled cells shall")
