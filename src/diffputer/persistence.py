@@ -34,9 +34,9 @@ from .tables.schema import Schema, from_plain, to_plain
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 7
+VERSION = 8
 #: Versions before this one are not read.
-OLDEST_VERSION = 7
+OLDEST_VERSION = 8
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 

@@ -12,7 +12,8 @@ import torch
 from diffputer import DiffPuter
 from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
-from diffputer.diffusion.ensemble import LINEAR, Ensemble, _simplest_share
+from diffputer.diffusion.ensemble import LINEAR, Ensemble
+from diffputer.diffusion.shares import simplest_share
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
@@ -351,4 +352,4 @@ def test_draws_are_the_copulas_where_held_out_cells_do_not_tell(noise: float, li
     good = engine.model.predict(validation.rows, torch.float32)
     sign = 1 - 2 * (torch.arange(len(good.mean)) % 2)[:, None]
     spoilt = dataclasses.replace(good, mean=good.mean + noise * sign)
-    assert (_simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear
+    assert (simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear

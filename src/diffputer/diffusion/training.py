@@ -24,6 +24,8 @@ from .optimizers import Muon
 
 #: Steps between two updates of the averaged weights.
 AVERAGE_EVERY = 10
+#: Steps without a better held-out loss that are always waited for.
+SHORTEST_PATIENCE = 200
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class TrainingPlan:
     learning_rate: float
     max_steps: int
     patience: int
-    """Steps without a better held-out loss before it stops."""
+    """Steps without a better held-out loss before it stops, at most."""
     weight_average: float
     """Decay a step of the averaged weights."""
     weight_decay: float = 0.0
@@ -59,6 +61,22 @@ class TrainingPlan:
     """Whether the matrices inside the network take orthogonalised steps (optimizers.py)."""
     check_every: int = 50
     """Steps between two looks at the held-out loss (and at the clock)."""
+    impatience: float | None = None
+    """It stops sooner when it has waited for this share of the steps that led to the best loss."""
+
+    def gives_up(self, best_step: int, step: int) -> bool:
+        """Say whether a held-out loss that was lowest at a step will not be lower any more.
+
+        Examples
+        --------
+        >>> plan = TrainingPlan(1e-3, max_steps=5_000, patience=1_000, weight_average=0.0, impatience=0.5)
+        >>> [plan.gives_up(300, 500), plan.gives_up(1_000, 1_400), plan.gives_up(4_000, 4_900)]
+        [True, False, False]
+        """
+        patience = self.patience
+        if self.impatience is not None:
+            patience = min(patience, max(SHORTEST_PATIENCE, int(self.impatience * best_step)))
+        return step - best_step >= patience
 
 
 class Objective(Protocol):
@@ -301,7 +319,7 @@ class Trainer:
             if value < best or best_step == 0:
                 best, best_step = value, step
                 torch._foreach_copy_(best_weights, list(self.averaged.parameters()))
-            elif step - best_step >= plan.patience:
+            elif plan.gives_up(best_step, step):
                 break
             if deadline.remaining <= 0:
                 break
