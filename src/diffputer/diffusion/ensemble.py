@@ -203,7 +203,9 @@ class Ensemble(nn.Module):
         if self.trees is not None:
             of_trees = self._ask_trees(self.trees, validation.rows)
             mixes = [add(answer, *of_trees, torch.full_like(self.tree_shares, t)) for t in SHARES]
-            self.tree_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
+            # Beside networks alone trees learn as much of few rows as they do.
+            prejudice = PREJUDICE if self.copula is not None else 0.0
+            self.tree_shares.copy_(best_shares([mixes], [validation], prejudice))
             answer = add(answer, *of_trees, self.tree_shares)
         self.trust.fill_(validation.trust(answer))
         answer.mean = answer.mean * self.trust
