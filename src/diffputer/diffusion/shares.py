@@ -41,7 +41,7 @@ def likely_share(losses: Tensor, n_cells: Tensor | float, prejudice: float = 0.0
     >>> [round(float(likely_share(losses, n)), 2) for n in (0, 10, 100, 1_000)]
     [0.5, 0.6, 0.97, 1.0]
     >>> [round(float(likely_share(losses, n, PREJUDICE)), 2) for n in (0, 10, 100, 1_000)]
-    [0.09, 0.16, 0.84, 1.0]
+    [0.1, 0.13, 0.86, 1.0]
     """
     worse = losses.clamp_min(SMALLEST_LOSS).log()
     shares = torch.tensor(SHARES, device=losses.device)[:, None]
