@@ -36,7 +36,7 @@ MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
 VERSION = 8
 #: Versions before this one are not read.
-OLDEST_VERSION = 7
+OLDEST_VERSION = 8
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 

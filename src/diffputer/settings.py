@@ -168,7 +168,8 @@ class ConditionalSettings:
     max_epochs: int = 1_000
     """Passes over the table at most, but 2,000 steps are always allowed."""
     patience: int = 1_000
-    """Steps without a better held-out loss before it stops; at most a quarter of those allowed, or 300."""
+    """Steps without a better held-out loss before it stops, at most: half of those that led to the best loss,
+    and 200, are enough."""
     weight_average: float = 0.999
     """Decay a step of the averaged weights that the E-step uses."""
 

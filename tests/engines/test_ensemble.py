@@ -12,7 +12,8 @@ import torch
 from diffputer import DiffPuter
 from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
-from diffputer.diffusion.ensemble import LINEAR, Ensemble, _simplest_share
+from diffputer.diffusion.ensemble import LINEAR, Ensemble
+from diffputer.diffusion.shares import simplest_share
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
@@ -70,6 +71,7 @@ class TestBits:
         settings, share = request.param
         result = fit(settings)
         result.engine.model.linear_share.fill_(share)  # type: ignore[operator, union-attr]
+        result.engine.model.network_shares.fill_(1 - share)  # type: ignore[operator, union-attr]
         result.engine.model.linear_draws.fill_(share)  # type: ignore[operator, union-attr]
         return result
 
@@ -135,6 +137,7 @@ def test_draws_are_shared_out_by_shares_and_all_members_take_their_turn() -> Non
     model = fit(TINY).engine.model  # two MLPs, one with attention, a copula
     assert isinstance(model, Ensemble)
     model.linear_share.fill_(0.5)
+    model.network_shares.fill_(0.5)
     model.linear_draws.fill_(0.5)
     model.shares.copy_(torch.tensor([0.75, 0.25]))
     owners = model.allot(16)
@@ -161,6 +164,7 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     engine, validation = hold_out(fitted)
     model = engine.model
     model.linear_share.zero_()
+    model.network_shares.fill_(1.0)
     model.linear_draws.zero_()
     calibrate(model, validation, engine.settings, torch.float32)
     before = model.stretch.clone(), model.widths[0].clone()
@@ -225,6 +229,7 @@ def test_every_column_has_a_width_of_its_own() -> None:
     engine, validation = hold_out(fitted)
     model = engine.model
     model.linear_share.fill_(1.0)
+    model.network_shares.fill_(0.0)
     model.linear_draws.fill_(1.0)
     calibrate(model, validation, engine.settings, torch.float32)
     before = model.linear_width.clone()
@@ -248,10 +253,12 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     assert 0 < float(model.linear_share) <= 1
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         model.linear_share.fill_(share)
+        model.network_shares.fill_(1 - share)
         model.linear_draws.fill_(share)
         assert sum(part == LINEAR for part, _ in model.allot(20)) == 20 * share
     assert model.copula is not None
     model.linear_share.fill_(0.0)
+    model.network_shares.fill_(1.0)
     model.linear_draws.fill_(0.0)
     x, missing = mixed(60)
     before = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
@@ -351,4 +358,4 @@ def test_draws_are_the_copulas_where_held_out_cells_do_not_tell(noise: float, li
     good = engine.model.predict(validation.rows, torch.float32)
     sign = 1 - 2 * (torch.arange(len(good.mean)) % 2)[:, None]
     spoilt = dataclasses.replace(good, mean=good.mean + noise * sign)
-    assert (_simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear
+    assert (simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear

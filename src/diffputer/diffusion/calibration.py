@@ -17,8 +17,9 @@ from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
 from .conditional import Rows
 from .drawing import draw_residuals
-from .ensemble import LINEAR, PRIOR_CELLS, Ensemble
+from .ensemble import LINEAR, Ensemble
 from .residuals import Residuals, normal_quantiles
+from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
 
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -16,29 +16,20 @@ from .linear import LinearValues
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
 from .residuals import MEDIAN, QUANTILES
+from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, simplest_share
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
+from .turns import Turn, ask_lines, choose_shrinking
 from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
-#: Shares that are tried when two predictions are combined.
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Losses that differ by no more standard errors of their difference are not told apart.
-UNDECIDED = 1.0
-#: As many cells of a column are taken to have said what those of all columns say together, and as many of
-#: all columns that widths are right; where a column has fewer its median does not lean.
-PRIOR_CELLS = 50
-#: Errors of so many cells say as much as one would if errors were independent and normal.
-CELLS_ALIKE = 2
-#: Shares nearer to 0 or 1 than this are 0 or 1, and a part that always errs less than this is perfect.
-LEAST_SHARE, SMALLEST_LOSS = 0.02, 1e-9
 
 
 class Ensemble(nn.Module):
-    """Networks of one or two backbones, boosted trees and, where columns are few, a Gaussian copula.
+    """Networks of one or two backbones, boosted trees and, where columns are few, two linear parts.
 
-    Trees say means and probabilities only: draws are of the others.
+    Trees and the Gaussian of the values say means and probabilities only: draws are of the others.
     """
 
     shares: Tensor
@@ -48,6 +39,7 @@ class Ensemble(nn.Module):
     linear_width: Tensor
     together: Tensor
     trust: Tensor
+    network_shares: Tensor
     line_shares: Tensor
     tree_shares: Tensor
     lean: Tensor
@@ -86,7 +78,8 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
         self.register_buffer("trust", torch.ones(()))
-        self.register_buffer("line_shares", torch.zeros(p))
+        self.register_buffer("network_shares", torch.ones(p + len(levels)))
+        self.register_buffer("line_shares", torch.zeros(p + len(levels)))
         self.register_buffer("tree_shares", torch.zeros(p + len(levels)))
         self.register_buffer("lean", torch.zeros(p))
         self.register_buffer("follow", torch.zeros(p))
@@ -95,23 +88,42 @@ class Ensemble(nn.Module):
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
         """Combine all answers to blank rows."""
         linear = float(self.linear_share)
-        shares = [(1 - linear) * share for share in self.shares.tolist()]
         answers = [
             (predict(network, rows, dtype), share)  # type: ignore[arg-type]
-            for network, share in zip(self.networks, shares, strict=True)
-            if share > 0
+            for network, share in zip(self.networks, self.shares.tolist(), strict=True)
+            if share > 0 and (linear < 1 or self.network_shares.any())
         ]
-        if self.copula is not None and linear > 0:
-            answers.append((self.copula.predict(rows, self.marginals), linear))
-        answer = answers[0][0] if len(answers) == 1 else mix(*map(list, zip(*answers, strict=True)))
-        if self.line is not None and self.line_shares.any():
-            answer = _add(answer, self.line.means(rows), None, self.line_shares)
+        networks = mix(*map(list, zip(*answers, strict=True))) if answers else None
+        if self.copula is not None and (linear > 0 or (self.network_shares < 1).any()):
+            answer = self._join(self._ask_linear(self.copula, rows), networks)
+        else:
+            assert networks is not None
+            answer = networks if self.copula is not None else self._add_line(networks, rows)
         if self.trees is not None and self.tree_shares.any():
             of_trees = self._ask_trees(self.trees, rows, [share > 0 for share in self.tree_shares.tolist()])
-            answer = _add(answer, *of_trees, self.tree_shares)
+            answer = add(answer, *of_trees, self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
         answer.mean = answer.mean * self.trust
         return answer
+
+    def _join(self, linear: Prediction, networks: Prediction | None) -> Prediction:
+        """Combine linear parts and networks: means and probabilities column by column, quantiles at once."""
+        if networks is None:
+            return linear
+        share = float(self.linear_share)
+        together = mix([linear, networks], [share, 1 - share])
+        own = add(linear, networks.mean, networks.probabilities, self.network_shares)
+        shift = together.shift + own.mean - together.mean
+        return Prediction(own.mean, together.quantiles, own.probabilities, shift)
+
+    def _ask_linear(self, copula: GaussianCopula, rows: Rows) -> Prediction:
+        """Give what the copula says, and of each column a share of what the Gaussian of the values says."""
+        return self._add_line(copula.predict(rows, self.marginals), rows)
+
+    def _add_line(self, answer: Prediction, rows: Rows) -> Prediction:
+        if self.line is None or not self.line_shares.any():
+            return answer
+        return add(answer, *self.line.answer(rows), self.line_shares)
 
     def _ask_trees(
         self, trees: BoostedTrees, rows: Rows, columns: list[bool] | None = None
@@ -120,20 +132,47 @@ class Ensemble(nn.Module):
         x = torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1)
         return trees.predict(x, known, columns)
 
-    def fit_linear(self, describe: Callable[[GaussianCopula], Rows], validation: Validation) -> None:
-        """Fit copula and Gaussian to the rows that each can afford; held-out cells say how far to shrink."""
+    def fit_linear(
+        self,
+        describe: Callable[[GaussianCopula], Rows],
+        validation: Validation,
+        turns: Sequence[Turn] = (),
+    ) -> None:
+        """Fit copula and Gaussian to the rows that each can afford.
+
+        Held-out cells say how far to shrink the copula. How far to shrink the Gaussian, and how much it
+        counts beside the copula, is said by all cells in turns, if there are some.
+        """
         if (copula := self.copula) is not None:
             copula.fit_best(
                 describe(copula),
                 lambda: copula.predict(validation.rows, self.marginals),
                 validation.first_good,
             )
-        if (line := self.line) is not None:
+        if (line := self.line) is None:
+            return
+        rows, validations = describe(line), [turn.validation for turn in turns] or [validation]
+        if turns:
+            choose_shrinking(line, turns)
+            said = list(ask_lines(copula, line, self.marginals, turns)) if copula is not None else []
+            line.fit(rows)
+            if copula is not None:
+                copula.fit(describe(copula))
+        else:
             line.fit_best(
-                describe(line),
-                lambda: validation.squared_error(line.means(validation.rows)),
-                lambda errors: errors.index(min(errors)),
+                rows,
+                lambda: validation.loss_of(*line.answer(validation.rows)),
+                lambda losses: losses.index(min(losses)),
             )
+            said = []
+            if copula is not None:
+                said = [(copula.predict(validation.rows, self.marginals), line.answer(validation.rows))]
+        if copula is not None:
+            mixes = [
+                [add(first, *second, torch.full_like(self.line_shares, t)) for t in SHARES]
+                for first, second in said
+            ]
+            self.line_shares.copy_(best_shares(mixes, validations))
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.
@@ -143,24 +182,31 @@ class Ensemble(nn.Module):
         answers = [predict(network, validation.rows, dtype) for network in self.networks]  # type: ignore[arg-type]
         answer = answers[0]
         if len(answers) == 2:
-            share, answer = _best_mix(answers[0], answers[1], validation)
-            self.shares.copy_(torch.tensor([share, 1 - share]))
+            share, answer = best_mix(answers[0], answers[1], validation)
+            self.shares.copy_(torch.tensor([1 - share, share]))
         if self.copula is not None:
-            linear = self.copula.predict(validation.rows, self.marginals)
-            networks = answer
-            share, answer = _best_mix(linear, networks, validation)
-            self.linear_share.fill_(share)
-            self.linear_draws.fill_(_simplest_share(linear, networks, share, validation))
-        if self.line is not None:
-            means = self.line.means(validation.rows)
-            mixes = [_add(answer, means, None, torch.full_like(self.line_shares, t)) for t in SHARES]
-            self.line_shares.copy_(_best_shares(mixes, validation)[: len(self.line_shares)])
-            answer = _add(answer, means, None, self.line_shares)
+            networks, copula = answer, self.copula.predict(validation.rows, self.marginals)
+            linear = self._ask_linear(self.copula, validation.rows)
+            share, _ = best_mix(linear, networks, validation, PREJUDICE)
+            self.linear_share.fill_(1 - share)
+            said = networks.mean, networks.probabilities
+            mixes = [add(linear, *said, torch.full_like(self.network_shares, t)) for t in SHARES]
+            self.network_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
+            answer = self._join(linear, networks)
+            share, _ = best_mix(networks, copula, validation)
+            self.linear_draws.fill_(simplest_share(copula, networks, share, validation))
+        elif self.line is not None:
+            of_line = self.line.answer(validation.rows)
+            mixes = [add(answer, *of_line, torch.full_like(self.line_shares, t)) for t in SHARES]
+            self.line_shares.copy_(best_shares([mixes], [validation]))
+            answer = add(answer, *of_line, self.line_shares)
         if self.trees is not None:
             of_trees = self._ask_trees(self.trees, validation.rows)
-            mixes = [_add(answer, *of_trees, torch.full_like(self.tree_shares, t)) for t in SHARES]
-            self.tree_shares.copy_(_best_shares(mixes, validation))
-            answer = _add(answer, *of_trees, self.tree_shares)
+            mixes = [add(answer, *of_trees, torch.full_like(self.tree_shares, t)) for t in SHARES]
+            # Beside networks alone trees learn as much of few rows as they do.
+            prejudice = PREJUDICE if self.copula is not None else 0.0
+            self.tree_shares.copy_(best_shares([mixes], [validation], prejudice))
+            answer = add(answer, *of_trees, self.tree_shares)
         self.trust.fill_(validation.trust(answer))
         answer.mean = answer.mean * self.trust
         self._choose_lean(answer, validation)
@@ -181,10 +227,11 @@ class Ensemble(nn.Module):
         )
         total = (errors * validation.held).sum(dim=1)  # [ways, p]
         n_cells = validation.held.sum(dim=0)
+        # Columns with few cells do as all do together.
+        total = total + PRIOR_CELLS * total.sum(dim=1, keepdim=True) / n_cells.sum().clamp_min(1)
         # A gain must be more than chance would give.
-        total[1:] += total[0] / n_cells.clamp_min(1).sqrt() / 4
+        total[1:] += total[0] / (n_cells + PRIOR_CELLS).sqrt() / 4
         best = torch.tensor(ways, device=total.device)[total.argmin(dim=0)]
-        best = torch.where(n_cells[:, None] >= PRIOR_CELLS, best, 0.0)
         self.lean.copy_(best[:, 0])
         self.follow.copy_(best[:, 1])
 
@@ -269,80 +316,3 @@ class Ensemble(nn.Module):
         network = self.networks[part]
         assert isinstance(network, ConditionalNetwork)
         return network
-
-
-def _likely_share(losses: Tensor, n_cells: Tensor | float) -> Tensor:
-    """Average SHARES, each as probable as its loss L of n cells makes it: L^(-n / 2c), c = CELLS_ALIKE.
-
-    Where cells are few no share stands out, and both parts count; where they are many the best is taken.
-
-    Shape: losses [shares, columns], n_cells [columns] -> [columns].
-
-    Examples
-    --------
-    >>> losses = torch.tensor([[1.4], [1.3], [1.2], [1.1], [1.0]])
-    >>> [round(float(_likely_share(losses, n)), 2) for n in (0, 10, 100, 1_000)]
-    [0.5, 0.6, 0.97, 1.0]
-    """
-    worse = losses.clamp_min(SMALLEST_LOSS).log()
-    likely = torch.softmax(-worse * n_cells / (2 * CELLS_ALIKE), dim=0)
-    share = (torch.tensor(SHARES, device=losses.device)[:, None] * likely).sum(dim=0)
-    # What hardly counts is not worth its time.
-    share = torch.where(share < LEAST_SHARE, 0.0, share)
-    return torch.where(share > 1 - LEAST_SHARE, 1.0, share)
-
-
-def _best_mix(a: Prediction, b: Prediction, validation: Validation) -> tuple[float, Prediction]:
-    mixes = [mix([a, b], [share, 1 - share]) for share in SHARES]
-    losses = torch.tensor([validation.loss(prediction) for prediction in mixes])
-    share = float(_likely_share(losses[:, None], validation.n_cells)[0])
-    return share, mix([a, b], [share, 1 - share])
-
-
-def _simplest_share(linear: Prediction, networks: Prediction, best: float, validation: Validation) -> float:
-    """Give the largest share of the copula that held-out cells do not tell from the best one.
-
-    How the missing cells of a row go together is learnt from few rows by the copula, not by the networks, and
-    single cells that are held out do not show it: where they leave the choice, draws are the copula's.
-    """
-    chosen = mix([linear, networks], [best, 1 - best])
-    for share in sorted(SHARES, reverse=True):
-        worse, error = validation.worse_by(mix([linear, networks], [share, 1 - share]), chosen)
-        if worse <= UNDECIDED * error:
-            return share
-    return best
-
-
-def _add(answer: Prediction, means: Tensor, probabilities: list[Tensor] | None, shares: Tensor) -> Prediction:
-    """Let another part have a share in what is said of each column; ``shift`` is what means have changed.
-
-    Shape: means [n, p]; probabilities, if it says any, q of [n, L_k]; shares [p] or [p + q].
-    """
-    p = means.shape[1]
-    shift = shares[:p] * (means - answer.mean)
-    mixed = answer.probabilities
-    if probabilities is not None:
-        mixed = [
-            torch.lerp(mine, theirs, share)
-            for mine, theirs, share in zip(mixed, probabilities, shares[p:], strict=True)
-        ]
-    return Prediction(answer.mean + shift, answer.quantiles, mixed, answer.shift + shift)
-
-
-def _best_shares(mixes: list[Prediction], validation: Validation) -> Tensor:
-    """Say for each column how much a part should count of which mixes have all SHARES.
-
-    Columns with few held-out cells do as all do together.
-
-    Shape: -> [p + q].
-    """
-    chosen = []
-    for losses, held in zip(
-        zip(*(validation.losses(mixed) for mixed in mixes), strict=True),
-        (validation.held, validation.held_levels),
-        strict=True,
-    ):
-        of_column = torch.stack(losses)  # [shares, columns]
-        of_all = of_column.sum(dim=1, keepdim=True) / held.sum().clamp_min(1)
-        chosen.append(_likely_share(of_column + PRIOR_CELLS * of_all, held.sum(dim=0) + PRIOR_CELLS))
-    return torch.cat(chosen)

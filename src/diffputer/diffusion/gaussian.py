@@ -138,14 +138,16 @@ class GaussianCopula(nn.Module):
             variance[group.rows[:, None], group.columns[group.pattern]] = variances[group.pattern]
         return torch.where(known, values, self.middle + expected), variance
 
+    def tried(self, rows: Rows) -> list[float]:
+        """Give what is tried for f, the least first."""
+        a = shrinkage(self.latent(rows)[1])
+        tried = [f for f, most in self.shrinkings.items() if a <= most]
+        return tried[:1] if a < SMALLEST_SHRINKING else tried
+
     @torch.no_grad()
     def fit_best(self, rows: Rows, answer: Callable[[], T], choose: Callable[[list[T]], int]) -> None:
         """Fit it with the shrinking that is chosen from its answers, one for each of SHRINKINGS."""
-        a = shrinkage(self.latent(rows)[1])
-        tried = [f for f, most in self.shrinkings.items() if a <= most]
-        if a < SMALLEST_SHRINKING:
-            tried = tried[:1]
-        answers = []
+        tried, answers = self.tried(rows), []
         for f in tried:
             self.shrinking.fill_(f)
             self.fit(rows)
@@ -156,7 +158,7 @@ class GaussianCopula(nn.Module):
             self.fit(rows)
 
     @torch.no_grad()
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: Rows, rounds: int = ROUNDS) -> None:
         """Find the covariance from rows in which only known cells are described."""
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
@@ -170,7 +172,7 @@ class GaussianCopula(nn.Module):
             torch.zeros_like(spread),
             torch.diag(spread),
             float(self.shrinking) * shrinkage(known),
-            rounds=ROUNDS,
+            rounds=rounds,
             tolerance=TOLERANCE,
         )
         self.middle.copy_(m)

@@ -16,7 +16,7 @@ class Prediction:
     """What the members agree on, for blank rows.
 
     Shape: mean [n, p]; quantiles [n, p, Q] of z, ascending; probabilities: q of [n, L_k]; shift [n, p] or
-    nothing: how far trees have moved the mean, which quantiles have not followed.
+    nothing: how far trees and lines have moved the mean, which quantiles have not followed.
     """
 
     mean: Tensor
@@ -56,4 +56,5 @@ def mix(predictions: list[Prediction], weights: list[float]) -> Prediction:
         average([p.mean for p in predictions]),
         average([p.quantiles for p in predictions]),
         [average(list(parts)) for parts in zip(*(p.probabilities for p in predictions), strict=True)],
+        sum(w * p.shift for w, p in zip(weights, predictions, strict=True)),
     )

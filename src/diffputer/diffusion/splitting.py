@@ -349,16 +349,23 @@ class Validation:
 
         Shape: [p], [q].
         """
-        numbers = ((prediction.mean - self.x) ** 2 * self.held).sum(dim=0)
-        categories = torch.zeros(len(prediction.probabilities), device=self.x.device)
-        for k, probabilities in enumerate(prediction.probabilities):
+        return self._losses(prediction.mean, prediction.probabilities)
+
+    def loss_of(self, means: Tensor, of_levels: list[Tensor] | None) -> float:
+        """Give what means, and probabilities if there are some, lose in all columns together.
+
+        Shape: [n, p], q of [n, L_k].
+        """
+        numbers, categories = self._losses(means, of_levels or [])
+        return float(numbers.sum() + categories.sum())
+
+    def _losses(self, means: Tensor, of_levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+        numbers = ((means - self.x) ** 2 * self.held).sum(dim=0)
+        categories = torch.zeros(len(of_levels), device=self.x.device)
+        for k, probabilities in enumerate(of_levels):
             right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
             categories[k] = -(right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
         return numbers, categories
-
-    def squared_error(self, means: Tensor) -> float:
-        """Give the sum of the squared errors of means. Shape: [n, p]."""
-        return float(((means - self.x) ** 2 * self.held).sum())
 
     def trust(self, prediction: Prediction) -> float:
         """Give the factor in [0, 1] by which held-out cells bear out the deviations from column means."""

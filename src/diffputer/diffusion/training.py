@@ -28,6 +28,8 @@ AVERAGE_EVERY = 10
 #: A held-out loss falls fast if it goes with the steps to this power, or faster: 11 % less for twice as many.
 #: Measured when the rate was to fall: Letter -0.22, California -0.12, others nearer to 0 (docs/dev/log.md).
 FALLS_FAST = -0.17
+#: Steps without a better held-out loss that are always waited for.
+SHORTEST_PATIENCE = 200
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class TrainingPlan:
     max_steps: int
     """Steps that are planned."""
     patience: int
-    """Steps without a better held-out loss before it stops."""
+    """Steps without a better held-out loss before it stops, at most."""
     weight_average: float
     """Decay a step of the averaged weights."""
     weight_decay: float = 0.0
@@ -66,6 +68,22 @@ class TrainingPlan:
     """Steps between two looks at the held-out loss (and at the clock)."""
     longest: int = 0
     """While the held-out loss falls fast the plan is doubled, up to this many steps."""
+    impatience: float | None = None
+    """It stops sooner when it has waited for this share of the steps that led to the best loss."""
+
+    def gives_up(self, best_step: int, step: int) -> bool:
+        """Say whether a held-out loss that was lowest at a step will not be lower any more.
+
+        Examples
+        --------
+        >>> plan = TrainingPlan(1e-3, max_steps=5_000, patience=1_000, weight_average=0.0, impatience=0.5)
+        >>> [plan.gives_up(300, 500), plan.gives_up(1_000, 1_400), plan.gives_up(4_000, 4_900)]
+        [True, False, False]
+        """
+        patience = self.patience
+        if self.impatience is not None:
+            patience = min(patience, max(SHORTEST_PATIENCE, int(self.impatience * best_step)))
+        return step - best_step >= patience
 
 
 class Objective(Protocol):
@@ -323,7 +341,7 @@ class Trainer:
             if value < best or best_step == 0:
                 best, best_step = value, step
                 torch._foreach_copy_(best_weights, list(self.averaged.parameters()))
-            elif step - best_step >= plan.patience:
+            elif plan.gives_up(best_step, step):
                 break
             if deadline.remaining <= 0:
                 break

@@ -21,6 +21,7 @@ from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..diffusion.trees import BoostedTrees
+from ..diffusion.turns import take_turns
 from ..em import EMRound
 from ..errors import SettingError
 from ..held_out import HeldOut
@@ -47,8 +48,9 @@ SHORT_OF_TIME = 10.0
 CHECK_EVERY = 100
 #: Rows a step at least, however few the table has, and steps that every table is allowed.
 SMALLEST_BATCH, ALWAYS_ALLOWED = 16, 2_000
-#: Small tables are given up on sooner: after a quarter of their steps, but not before.
-SHORTEST_PATIENCE = 300
+#: Training waits for a better held-out loss no longer than half of the steps that led to the best: networks
+#: that find it early, those of small tables, are past it for good.
+IMPATIENCE = 0.5
 
 
 class ConditionalEngine:
@@ -109,7 +111,8 @@ class ConditionalEngine:
         plan = TrainingPlan(
             learning_rate=s.learning_rate,
             max_steps=max_steps,
-            patience=min(s.patience, max(SHORTEST_PATIENCE, max_steps // 4)),
+            patience=s.patience,
+            impatience=IMPATIENCE,
             weight_average=s.weight_average,
             weight_decay=s.weight_decay,
             decay_from=s.rate_decay_from,
@@ -173,7 +176,11 @@ class ConditionalEngine:
                 self.model.trees.load_state_dict(growing.result().state_dict())
             held_out_loss = float("nan")
             if self._validation is not None:
-                self.model.fit_linear(lambda part: self._some_rows(part, self._m), self._validation)
+                turns = take_turns(
+                    self._x, self._missing, self._columns, self.model.marginals, self._device,
+                    derive_seed(seed, "turns"), self._validation.n_cells,
+                )  # fmt: skip
+                self.model.fit_linear(lambda part: self._some_rows(part, self._m), self._validation, turns)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)

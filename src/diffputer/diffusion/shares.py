@@ -1,0 +1,114 @@
+"""How much each part of an ensemble counts, told by cells that it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .prediction import Prediction, mix
+from .splitting import Validation
+
+#: Shares that are tried when two predictions are combined.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Losses that differ by no more standard errors of their difference are not told apart.
+UNDECIDED = 1.0
+#: As many cells of a column are taken to have said what those of all columns say together, and as many of
+#: all columns that widths are right.
+PRIOR_CELLS = 50
+#: Errors of so many cells say as much as one would if errors were independent and normal.
+CELLS_ALIKE = 2
+#: Shares nearer to 0 or 1 than this are 0 or 1, and a part that always errs less than this is perfect.
+LEAST_SHARE, SMALLEST_LOSS = 0.02, 1e-9
+#: A full share of networks and of trees beside linear parts is, before cells have spoken, e^-5 times as
+#: probable as none: of few rows linear parts learn more, and a network was stopped where it was best on the
+#: very cells that speak. Of 0, 2, 5 and 8 it was best on small tables; many cells outweigh it.
+PREJUDICE = 5.0
+
+
+def likely_share(losses: Tensor, n_cells: Tensor | float, prejudice: float = 0.0) -> Tensor:
+    """Average SHARES s, each as probable as its loss L of n cells makes it: L^(-n / 2c) e^(-s prejudice).
+
+    Where cells are few no share stands out, and both parts count; where they are many the best is taken.
+    c is CELLS_ALIKE.
+
+    Shape: losses [shares, columns], n_cells [columns] -> [columns].
+
+    Examples
+    --------
+    >>> losses = torch.tensor([[1.4], [1.3], [1.2], [1.1], [1.0]])
+    >>> [round(float(likely_share(losses, n)), 2) for n in (0, 10, 100, 1_000)]
+    [0.5, 0.6, 0.97, 1.0]
+    >>> [round(float(likely_share(losses, n, PREJUDICE)), 2) for n in (0, 10, 100, 1_000)]
+    [0.1, 0.13, 0.86, 1.0]
+    """
+    worse = losses.clamp_min(SMALLEST_LOSS).log()
+    shares = torch.tensor(SHARES, device=losses.device)[:, None]
+    likely = torch.softmax(-worse * n_cells / (2 * CELLS_ALIKE) - prejudice * shares, dim=0)
+    share = (shares * likely).sum(dim=0)
+    # What hardly counts is not worth its time.
+    share = torch.where(share < LEAST_SHARE, 0.0, share)
+    return torch.where(share > 1 - LEAST_SHARE, 1.0, share)
+
+
+def best_mix(
+    a: Prediction, b: Prediction, validation: Validation, prejudice: float = 0.0
+) -> tuple[float, Prediction]:
+    """Give the share of b in a mix of both, and that mix."""
+    mixes = [mix([a, b], [1 - share, share]) for share in SHARES]
+    losses = torch.tensor([validation.loss(prediction) for prediction in mixes])
+    share = float(likely_share(losses[:, None], validation.n_cells, prejudice)[0])
+    return share, mix([a, b], [1 - share, share])
+
+
+def simplest_share(linear: Prediction, networks: Prediction, best: float, validation: Validation) -> float:
+    """Give the largest share of the copula that held-out cells do not tell from the best one.
+
+    How the missing cells of a row go together is learnt from few rows by the copula, not by the networks, and
+    single cells that are held out do not show it: where they leave the choice, draws are the copula's.
+    """
+    chosen = mix([linear, networks], [best, 1 - best])
+    for share in sorted(SHARES, reverse=True):
+        worse, error = validation.worse_by(mix([linear, networks], [share, 1 - share]), chosen)
+        if worse <= UNDECIDED * error:
+            return share
+    return best
+
+
+def add(answer: Prediction, means: Tensor, probabilities: list[Tensor] | None, shares: Tensor) -> Prediction:
+    """Let another part have a share in what is said of each column; ``shift`` is what means have changed.
+
+    Shape: means [n, p]; probabilities, if it says any, q of [n, L_k]; shares [p] or [p + q].
+    """
+    p = means.shape[1]
+    shift = shares[:p] * (means - answer.mean)
+    mixed = answer.probabilities
+    if probabilities is not None:
+        mixed = [
+            torch.lerp(mine, theirs, share)
+            for mine, theirs, share in zip(mixed, probabilities, shares[p:], strict=True)
+        ]
+    return Prediction(answer.mean + shift, answer.quantiles, mixed, answer.shift + shift)
+
+
+def best_shares(
+    mixes: Sequence[Sequence[Prediction]], validations: Sequence[Validation], prejudice: float = 0.0
+) -> Tensor:
+    """Say for each column how much a part should count of which mixes have all SHARES, on all cells together.
+
+    Columns with few held-out cells do as all do together.
+
+    Shape: mixes [validations][shares] -> [p + q].
+    """
+    told = [
+        [validation.losses(mixed) for mixed in of] for of, validation in zip(mixes, validations, strict=True)
+    ]
+    chosen = []
+    for kind in (0, 1):
+        of_column = torch.stack([torch.stack([losses[kind] for losses in of]) for of in told]).sum(dim=0)
+        n_cells = torch.stack([(v.held, v.held_levels)[kind].sum(dim=0) for v in validations]).sum(dim=0)
+        of_all = of_column.sum(dim=1, keepdim=True) / n_cells.sum().clamp_min(1)
+        n_all = n_cells + PRIOR_CELLS
+        chosen.append(likely_share((of_column + PRIOR_CELLS * of_all) / n_all, n_all, prejudice))
+    return torch.cat(chosen)
