@@ -280,6 +280,15 @@ def test_engine_and_estimate_can_be_chosen(plain, tmp_path):
         assert all((one["x"][holes] != other["x"][holes]).any() for other in tables[:i])
 
 
+def test_a_model_can_be_asked_for_the_other_estimate(plain, tmp_path):
+    run("impute", plain, "--save-model", tmp_path / "m", "--estimate", "median", "-o", tmp_path / "a.csv")
+    run("impute", plain, "--model", tmp_path / "m", "-o", tmp_path / "b.csv", tiny=False)
+    options = ["--estimate", "mean", "-o", tmp_path / "c.csv"]
+    run("impute", plain, "--model", tmp_path / "m", *options, tiny=False)
+    a, b, c = ((tmp_path / f"{name}.csv").read_text() for name in "abc")
+    assert a == b != c
+
+
 def test_checkpoint_is_kept_and_used(plain, tmp_path):
     once = run("impute", plain, "--checkpoint", tmp_path / "state")
     first = plain.with_name("plain.imputed.csv").read_bytes()

@@ -67,6 +67,11 @@ MISTAKES = {
     "empty file": (["empty.csv"], "is empty"),
     "no cells": (["holes.csv"], "must have observed cells"),
     "broken parquet": (["broken.parquet"], "Parquet"),
+    "bounds of a complete table": (["full.csv", "--bounds", "a:1:0"], "must not exceed"),
+    "kind in a complete table": (["full.csv", "--kind", "a=number"], "A kind must be one of"),
+    "no such column in a complete table": (["full.csv", "--categorical", "z"], "'z' is not there"),
+    "seed of a complete table": (["full.csv", "--seed", "-1"], "random_state must be a whole number from 0"),
+    "copies without end": (["full.csv", "--draws", "1000000000000"], "copies of the table must fit"),
     "no draws": (["plain.csv", "--draws", "0"], "--draws"),
     "unknown option": (["plain.csv", "--speed", "9"], "--speed"),
 }
@@ -81,6 +86,7 @@ def test_mistakes_give_a_sentence_and_leave_nothing(mistake, plain, tmp_path, mo
         "empty.csv": "",
         "holes.csv": "a,b\n,\n,\n",
         "ragged.csv": "a,b\n1\n",
+        "full.csv": "a,b\n1,2\n3,5\n",
     }.items():
         Path(name).write_text(content)
     Path("broken.parquet").write_bytes(b"PAR1 and no more")

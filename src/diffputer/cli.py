@@ -180,11 +180,15 @@ def impute(
         formulas = dict(pair(text, "--derived", "COL=FORMULA", first=False) for text in derived or [])
 
         from .imputer import DiffPuter
+        from .runtime.seeding import resolve_seed
         from .tables.constraints import Constraints
         from .tables.files import read_table_file, write_long, write_table_file
 
         if model is not None:
             imputer = DiffPuter.load(model, device=device)
+            if _is_given(context, "estimate"):
+                imputer.set_params(estimate=estimate)
+                imputer._check_parameters()
         else:
             imputer = DiffPuter(
                 engine=engine,
@@ -203,6 +207,7 @@ def impute(
             )
             # Mistakes are told before a file is read that may be long.
             imputer._check_parameters()
+            resolve_seed(seed)
             Constraints(imputer.derived, imputer.inequalities)
         imputer.progress = False if quiet else None
         table = read_table_file(
@@ -301,14 +306,18 @@ def _default_output(input: str) -> str:
     return "-" if input == "-" else str(inner.with_name(f"{inner.stem}.imputed{inner.suffix}{zipped}"))
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+
+
 def _refuse_for_model(context: typer.Context) -> None:
     """With --model, refuse what only a fit could use: silence would look as if it had worked."""
     given = [
         option.opts[0]
         for option in context.command.params
-        if getattr(context.get_parameter_source(str(option.name)), "name", "") == "COMMANDLINE"
+        if _is_given(context, str(option.name))
         and (getattr(option, "rich_help_panel", "") == _FIT or option.name == "save_model")
-        and option.name not in ("model", "device")
+        and option.name not in ("model", "device", "estimate")
     ]
     if given:
         raise SettingError(f"With --model nothing is fitted, so leave out {', '.join(given)}.")
@@ -318,10 +327,28 @@ def _names(frame: Any) -> list[str]:
     return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
+def _check_columns(imputer: DiffPuter, frame: Any) -> None:
+    """Find mistakes in what was said of columns where no fit would find them."""
+    from .tables.constraints import Constraints
+    from .tables.frames import read_table
+    from .tables.kinds import describe
+
+    table = read_table(frame)
+    schema = describe(
+        table,
+        categorical_features=imputer.categorical_features,
+        bounds=imputer.bounds,
+        schema=imputer.schema,
+        max_levels=imputer.max_levels,
+    )
+    Constraints(imputer.derived, imputer.inequalities).check(table, schema)
+
+
 def _complete(
     session: Reporter, table: TableFile, imputer: DiffPuter, draws: int | None, fitted: bool, must_fit: bool
 ) -> tuple[TableFile, Sequence[Any]]:
     """Fit unless that was done, and fill; the completed tables have the columns of the file."""
+    from .runtime.devices import check_memory
     from .tables.frames import read_table
     from .tables.matching import match_columns
 
@@ -332,8 +359,13 @@ def _complete(
         f"{missing.sum():,} of {missing.size:,} cells missing"
     )
     if not missing.any():
+        as_it_is = not (fitted or must_fit)
+        if as_it_is:
+            _check_columns(imputer, table.frame)
+            copies = draws or 1
+            check_memory(8 * missing.size * copies, f"{copies:,} copies of the table", "Ask for fewer draws.")
         session.say("nothing is missing: the table is copied as it is")
-        if not (fitted or must_fit):
+        if as_it_is:
             return table, [table.frame] * (draws or 1)
     if not fitted:
         imputer.fit(table.frame)

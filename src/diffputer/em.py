@@ -290,15 +290,16 @@ def impute(
     progress, seed = progress or Progress(), derive_seed(seed, "e-step")
     completed = x if overwrite else x.copy()
     rows = np.flatnonzero(missing.any(axis=1))
+    at_once = len(rows) <= CHUNK  # the engine then tells how far it is
     progress.begin("imputing", len(rows))
     for start in range(0, len(rows), CHUNK):
         chunk = rows[start : start + CHUNK]
         holes = missing[chunk]
         x_obs = np.where(holes, np.float32(0), x[chunk])
-        expected = fitted.engine.impute(x_obs, holes, seed, estimate, Progress())
+        expected = fitted.engine.impute(x_obs, holes, seed, estimate, progress if at_once else Progress())
         # Observed cells are written back last.
         completed[chunk] = np.where(holes, np.clip(expected, *fitted.bounds), x[chunk])
-        progress.advance(len(chunk))
+        progress.advance(0 if at_once else len(chunk))
     progress.end()
     return completed
 
@@ -351,10 +352,10 @@ def _draw_in_turn(
     yield slice(0, len(x_obs)), drawn
 
 
-def warn_if_useless(result: EMResult) -> None:
+def warn_if_useless(result: EMResult, something_missing: bool) -> None:
     """Warn where the held-out cells say that column means would have done as well."""
     best = result.trace[result.best_round - 1]
-    if best.held_out_error >= best.baseline_error:
+    if something_missing and best.held_out_error >= best.baseline_error:
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
             f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations). Columns may "

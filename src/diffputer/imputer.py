@@ -67,7 +67,7 @@ class DiffPuter(Parameters):
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
     random_state : int, RandomState or None
-        Same seed, same answer, whatever the batch size, row order or row subset.
+        Same seed, same table: same fit. Filling does not depend on the order or the choice of rows.
     device : str
         "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
     precision : {"auto", "float32", "bfloat16"}
@@ -154,7 +154,7 @@ churn
             # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
-            warn_if_useless(result)
+            warn_if_useless(result, bool(self._holes(table).any()))
         self._take_over(result)
         return self
 

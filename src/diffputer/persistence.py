@@ -48,6 +48,11 @@ def check_target(path: str | os.PathLike[str], kind: str) -> None:
         raise InputError(
             f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path."
         )
+    if not target.exists() and not os.access(target.parent, os.W_OK):
+        raise InputError(
+            f"A {kind} is written to a file, however: {str(target.parent)!r} may not be written to. Name "
+            "another path."
+        )
 
 
 def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:

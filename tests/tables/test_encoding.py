@@ -920,3 +920,15 @@ def test_a_schema_prints_and_round_trips() -> None:
     encoder = fit(pd.DataFrame({("a", 1): [0.5, None], ("a", 2): [1, 2]}))
     assert Schema.from_dict(json.loads(json.dumps(encoder.schema.to_dict()))) == encoder.schema
     assert "modelled" in str(encoder.schema)
+
+
+def test_whole_numbers_have_no_negative_zeros() -> None:
+    table = read_table(pd.DataFrame({"x": [-1.0, 0.0, 1.0, 2.0, np.nan, np.nan]}))
+    encoder = TableEncoder.fit(table)
+    encoded = encoder.encode(table)
+    mean = float(np.mean([-1.0, 0.0, 1.0, 2.0]))
+    deviation = float(np.std([-1.0, 0.0, 1.0, 2.0]))
+    completed = np.where(encoded.missing, np.float32((-0.3 - mean) / deviation), encoded.x)
+    filled = encoder.decode(table, completed)[0]
+    assert filled.tolist() == [0.0, 0.0]
+    assert not np.signbit(filled).any()

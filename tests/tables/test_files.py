@@ -394,3 +394,19 @@ def test_binary_tables_that_come_as_text_are_recognised(tmp_path: Path, found: s
     path.write_bytes(mark + bytes(range(256)))
     with pytest.raises(InputError, match=f"--format {found}"):
         read_table_file(path)
+
+
+def test_decimal_commas_between_quotes(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('a,b\n"0,5",1\n"1,125",2\n')
+    table = read_table_file(path)
+    assert [column.kind for column in table.columns] == ["number", "integer"]
+    assert table.frame["a"].tolist() == [0.5, 1.125]
+
+
+def test_commas_that_may_part_thousands_are_asked_about(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('a,b\n"1,250",1\n"17,125",2\n')
+    with pytest.warns(DataWarning, match="Column 'a' is read as text.*--decimal ,"):
+        assert read_table_file(path).columns[0].kind == "text"
+    assert read_table_file(path, decimal=",").frame["a"].tolist() == [1.25, 17.125]

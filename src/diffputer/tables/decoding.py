@@ -190,7 +190,7 @@ def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool)
     step = max(step_to_number(column.kind, column.resolution) or 0.0, storage.resolution or 0.0)
     values = np.clip(raw, float(low), float(high))
     if step:
-        values = np.rint(values / step) * step
+        values = np.rint(values / step) * step + 0.0  # no negative zeros
         first, last = _first_multiple(low, step), -_first_multiple(-high, step)
         if first <= last:  # else no multiple lies between the bounds, and the nearest must do
             values = np.clip(values, first, last)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
-from diffputer.tables.textcolumns import TextColumn, describe_column, stray_marker
+from diffputer.tables.textcolumns import TextColumn, could_be_thousands, describe_column, stray_marker
 
 DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
@@ -245,10 +245,9 @@ def _typed(
     """Give every column of text its kind and its values."""
     if decimal not in (None, ".", ","):
         raise InputError(f"A decimal mark must be '.' or ',', but it is {decimal!r}.")
-    if decimal is None:
-        decimal_marks = (".", ",") if file_format.style.delimiter == ";" else (".",)
-    else:
-        decimal_marks = (decimal,)
+    decimal_marks = (".", ",") if decimal is None else (decimal,)
+    # Where commas are usual, one in a number may just as well part thousands.
+    doubtful = decimal is None and file_format.style.delimiter != ";"
     if describe_column(header).kind in ("integer", "number"):
         warn_about_data(
             f"The first line of a file must hold the column names, but in {name} it holds numbers "
@@ -260,6 +259,13 @@ def _typed(
         missing = [text.strip() in gone for text in texts]
         observed = [text for text, absent in zip(texts, missing, strict=True) if not absent]
         column = describe_column(observed, decimal_marks)
+        if doubtful and column.decimal_mark == "," and could_be_thousands(observed):
+            column = describe_column(observed)
+            warn_about_data(
+                f"Column {column_name!r} is read as text: the commas in its numbers ({observed[0]!r}) may be "
+                "decimal marks or part thousands. Say --decimal , if they are decimal marks, else remove "
+                "them."
+            )
         if column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
             warn_about_data(
                 f"Column {column_name!r} is read as text: all its cells are numbers but those that hold "

@@ -151,6 +151,8 @@ def describe(
             f"(shape=(0, {table.n_columns})) while a minimum of 1 is required."
         )
     wishes = read_wishes(table.names, categorical_features, schema)
+    if bounds is not None and not isinstance(bounds, Mapping):
+        raise InputError(f"bounds must be a dict of column -> (low, high), however: it is {bounds!r}.")
     limits = dict(bounds or {})
     if unknown := [name for name in limits if name not in table.names]:
         raise unknown_names(unknown, table.names)

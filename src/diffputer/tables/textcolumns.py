@@ -38,6 +38,8 @@ _ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
 
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
+
 
 @dataclass(frozen=True)
 class TextColumn:
@@ -160,6 +162,17 @@ def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = ("."
         if column := _as_numbers(counts, mark):
             return column
     return _as_booleans(counts) or _as_dates(counts) or TextColumn("text")
+
+
+def could_be_thousands(observed: Sequence[str]) -> bool:
+    """Whether the commas in all numbers may be there to part thousands.
+
+    Examples
+    --------
+    >>> could_be_thousands(["1,234", "17"]), could_be_thousands(["1,234", "0,5"])
+    (True, False)
+    """
+    return all(_THOUSANDS.fullmatch(cell.strip()) for cell in observed if "," in cell)
 
 
 def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,11 @@ def read_wishes(
     if isinstance(schema, Schema):
         wishes = {column.name: column for column in schema}
     elif schema is not None:
+        if not isinstance(schema, Mapping):
+            raise InputError(
+                "schema must be a Schema or a dict of column -> kind, however: it is a "
+                f"{type(schema).__name__}."
+            )
         wishes = {name: Column(name, parse_kind(kind, name)) for name, kind in schema.items()}
     if unknown := [name for name in wishes if name not in names]:
         raise unknown_names(unknown, names)
@@ -39,6 +44,11 @@ def _chosen(names: tuple[Hashable, ...], chosen: Sequence[Any] | npt.NDArray[Any
     """Names, positions or a mask, as names."""
     if chosen is None:
         return []
+    if not isinstance(chosen, str) and not isinstance(chosen, Iterable):
+        raise InputError(
+            "categorical_features must be a list of names or positions, or a mask, however: it is "
+            f"{chosen!r}."
+        )
     items = [chosen] if isinstance(chosen, str) else list(chosen)
     if items and all(isinstance(item, bool | np.bool_) for item in items):
         if len(items) != len(names):
