@@ -410,3 +410,10 @@ def test_commas_that_may_part_thousands_are_asked_about(tmp_path):
     with pytest.warns(DataWarning, match="Column 'a' is read as text.*--decimal ,"):
         assert read_table_file(path).columns[0].kind == "text"
     assert read_table_file(path, decimal=",").frame["a"].tolist() == [1.25, 17.125]
+
+
+def test_dates_whose_day_and_month_could_be_exchanged_are_told(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("day,b\n03/04/2020,1\n05/06/2020,2\n")
+    with pytest.warns(DataWarning, match="Column 'day' is read as text: day and month.*2020-12-31"):
+        assert read_table_file(path).columns[0].kind == "text"

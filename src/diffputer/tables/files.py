@@ -21,7 +21,13 @@ import pyarrow.parquet as pq
 from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
-from diffputer.tables.textcolumns import TextColumn, could_be_thousands, describe_column, stray_marker
+from diffputer.tables.textcolumns import (
+    TextColumn,
+    could_be_thousands,
+    describe_column,
+    has_doubtful_dates,
+    stray_marker,
+)
 
 DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
@@ -266,7 +272,12 @@ def _typed(
                 "decimal marks or part thousands. Say --decimal , if they are decimal marks, else remove "
                 "them."
             )
-        if column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
+        if column.kind == "text" and has_doubtful_dates(observed):
+            warn_about_data(
+                f"Column {column_name!r} is read as text: day and month of its dates ({observed[0]!r}) could "
+                "be exchanged. Write them as 2020-12-31."
+            )
+        elif column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
             warn_about_data(
                 f"Column {column_name!r} is read as text: all its cells are numbers but those that hold "
                 f"{word!r}. If that marks a missing cell, say so with --missing {word!r}."

@@ -226,7 +226,20 @@ def _as_booleans(counts: Counter[str]) -> TextColumn | None:
     return None
 
 
-def _as_dates(counts: Counter[str]) -> TextColumn | None:
+def has_doubtful_dates(observed: Sequence[str]) -> bool:
+    """Whether all cells are dates of which day and month could be exchanged.
+
+    Examples
+    --------
+    >>> has_doubtful_dates(["03/04/2020", "05/06/2020"]), has_doubtful_dates(["03/04/2020", "25/06/2020"])
+    (True, False)
+    """
+    counts = Counter(cell.strip() for cell in observed)
+    return bool(counts) and len(_date_formats(counts)[0]) > 1
+
+
+def _date_formats(counts: Counter[str]) -> tuple[list[str], str]:
+    """Give the formats in which all texts are dates, and their time zone."""
     first = next(iter(counts))
     match = _ZONE.search(first) if ":" in first else None
     zone = match.group() if match else ""
@@ -237,6 +250,11 @@ def _as_dates(counts: Counter[str]) -> TextColumn | None:
             times = pd.Series([text.removesuffix(zone) for text in counts], dtype=object)
             if pd.to_datetime(times, format=date_format, errors="coerce").notna().all():
                 fits.append(date_format)
+    return fits, zone
+
+
+def _as_dates(counts: Counter[str]) -> TextColumn | None:
+    fits, zone = _date_formats(counts)
     if len(fits) != 1:  # none, or day and month could be exchanged
         return None
     padded = not any(re.search(r"(?<![0-9])[0-9][/.:]", text) for text in counts)
