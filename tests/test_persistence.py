@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer import DiffPuter, InputError, ModelFileError, persistence
+from diffputer import DiffPuter, InputError, ModelFileError
 from diffputer.em import EMState
 from diffputer.persistence import FileCheckpoint
 
@@ -83,17 +83,6 @@ def test_parameters_that_cannot_be_written_are_left_out(
     loaded = DiffPuter.load(tmp_path / "m", device="cpu")
     assert loaded.random_state is loaded.bounds is None
     pd.testing.assert_frame_equal(loaded.transform(ugly), fitted.transform(ugly))
-
-
-def test_files_of_older_versions_name_all_parameters_in_one_place(
-    ugly: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: dict[str, Any]
-) -> None:
-    old = {"parameters": {"random_state": 0, "bounds": {"size": [0, 30]}}}
-    monkeypatch.setattr(persistence, "_parameter_facts", lambda _: old)
-    DiffPuter(random_state=0, **tiny).fit(ugly).save(tmp_path / "m")
-    loaded = DiffPuter.load(tmp_path / "m")
-    assert loaded.bounds == {"size": [0, 30]}
-    assert loaded.categorical_features is None
 
 
 def test_arrays_and_tables_without_anything_to_model(tmp_path: Path, tiny: dict[str, Any]) -> None:

@@ -245,7 +245,8 @@ def fit_em(
                 f"Use a smaller learning_rate than {settings.learning_rate:g}, or precision='float32'."
             )
         completed = np.where(unseen, np.clip(expected, *bounds), x_obs)
-        change = _rms((completed - state.completed)[unseen])
+        moved = np.abs(completed - state.completed)
+        change = _rms(np.where(engine.n_levels > 0, moved.clip(max=1), moved)[unseen])  # a level is a level
         error = cell_error(truth, completed, held_cells, blocks, engine.n_levels)
         state.trace.append(
             EMRound(

@@ -173,8 +173,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
             "seed": int(facts["seed"]),
             "parameters": {
                 **facts["parameters"],
-                # Files of older versions do not have these.
-                **{k: _from_plain(v) for k, v in facts.get("column_parameters", {}).items()},
+                **{k: _from_plain(v) for k, v in facts["column_parameters"].items()},
             },
             "named": bool(facts["named"]),
         }
@@ -183,7 +182,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _column_errors(plain: Mapping[str, Any] | None) -> ColumnErrors | None:
-    """Read the scores of held-out cells, which files of older versions do not have."""
+    """Read the scores of held-out cells; there are none where nothing was held out."""
     return None if plain is None else ColumnErrors(**{name: np.array(value) for name, value in plain.items()})
 
 

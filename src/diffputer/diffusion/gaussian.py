@@ -158,7 +158,7 @@ class GaussianCopula(nn.Module):
             self.fit(rows)
 
     @torch.no_grad()
-    def fit(self, rows: Rows, rounds: int = ROUNDS) -> None:
+    def fit(self, rows: Rows, rounds: int = ROUNDS, tolerance: float = TOLERANCE) -> None:
         """Find the covariance from rows in which only known cells are described."""
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
@@ -173,7 +173,7 @@ class GaussianCopula(nn.Module):
             torch.diag(spread),
             float(self.shrinking) * shrinkage(known),
             rounds=rounds,
-            tolerance=TOLERANCE,
+            tolerance=tolerance,
         )
         self.middle.copy_(m)
         self.covariance.copy_(S)

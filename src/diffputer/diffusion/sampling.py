@@ -47,7 +47,8 @@ from .schedule import noise_levels, scalings
 #: Rows times draws evaluated together: enough to fill a GPU, small enough for a CPU's cache.
 BLOCK = {"cuda": 32_768, "cpu": 2_048}
 #: The fewest rows times draws evaluated together: a matrix product gives the same bits for a row whatever
-#: stands around it as long as the product is not tiny (measured from 16 rows on, CPU, 1 and 2 threads).
+#: stands around it as long as the product is not tiny (measured from 16 rows on, CPU, with 1 and with 2
+#: threads; other numbers of threads give other bits).
 #: On CUDA kernels are chosen by size, so that every block has the full one.
 SMALLEST_BLOCK = {"cuda": BLOCK["cuda"], "cpu": 64}
 

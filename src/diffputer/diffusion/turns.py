@@ -22,8 +22,8 @@ from .splitting import Columns, Table, Validation, blank_rows
 
 #: Parts into which observed cells are divided.
 TURNS = 5
-#: EM rounds of such a fit: what is compared need not be settled to the last digit.
-FEW_ROUNDS = 30
+#: EM rounds of such a fit, and its tolerance: what is compared need not be settled to the last digit.
+ROUGHLY = (10, 1e-2)
 #: Held-out cells that tell enough by themselves, and rows times the cube of latent columns up to which fits
 #: in turns take seconds.
 ENOUGH_CELLS, MOST_WORK = 1_000, 1e7
@@ -77,7 +77,7 @@ def choose_shrinking(line: LinearValues, turns: Sequence[Turn]) -> None:
 
 
 def _loss(line: LinearValues, turn: Turn) -> float:
-    line.fit(turn.rows, FEW_ROUNDS)
+    line.fit(turn.rows, *ROUGHLY)
     return turn.validation.loss_of(*line.answer(turn.validation.rows))
 
 
@@ -86,7 +86,7 @@ def ask_lines(
 ) -> Iterator[tuple[Prediction, Answer]]:
     """Fit both in each turn and give what they say of its rows."""
     for turn in turns:
-        copula.fit(turn.rows, FEW_ROUNDS)
-        line.fit(turn.rows, FEW_ROUNDS)
+        copula.fit(turn.rows, *ROUGHLY)
+        line.fit(turn.rows, *ROUGHLY)
         rows = turn.validation.rows
         yield copula.predict(rows, marginals), line.answer(rows)
