@@ -9,7 +9,7 @@ from diffputer.diffusion.gaussian import GaussianCopula
 from diffputer.diffusion.linear import LinearValues
 from diffputer.diffusion.marginals import Marginals
 from diffputer.diffusion.splitting import Columns
-from diffputer.diffusion.turns import ENOUGH_CELLS, Turn, ask_lines, choose_shrinking, take_turns
+from diffputer.diffusion.turns import ENOUGH_CELLS, Turn, ask_copula, choose_shrinking, take_turns
 
 CPU = torch.device("cpu")
 
@@ -59,8 +59,9 @@ def test_both_parts_are_asked_about_cells_that_they_have_not_seen() -> None:
     missing = np.zeros_like(x, dtype=bool)
     turns, columns = turns_of(x, missing, [0] * 4), [0] * 4
     marginals = Marginals.fit(x.astype(np.float32), missing)
-    answers = ask_lines(GaussianCopula(4, []), LinearValues(4, []), marginals, turns)
-    for turn, (of_copula, (of_line, levels)) in zip(turns, answers, strict=True):
+    of_lines = choose_shrinking(LinearValues(4, []), turns)
+    of_copulas = ask_copula(GaussianCopula(4, []), marginals, turns)
+    for turn, of_copula, (of_line, levels) in zip(turns, of_copulas, of_lines, strict=True):
         assert levels is None
         truth, held = turn.validation.x, turn.validation.held
         for means in (of_copula.mean, of_line):

@@ -19,7 +19,7 @@ from .residuals import MEDIAN, QUANTILES
 from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, simplest_share
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
-from .turns import Turn, ask_lines, choose_shrinking
+from .turns import Turn, ask_copula, choose_shrinking
 from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
@@ -153,10 +153,11 @@ class Ensemble(nn.Module):
             return
         rows, validations = describe(line), [turn.validation for turn in turns] or [validation]
         if turns:
-            choose_shrinking(line, turns)
-            said = list(ask_lines(copula, line, self.marginals, turns)) if copula is not None else []
+            of_line = choose_shrinking(line, turns)
             line.fit(rows)
+            said = []
             if copula is not None:
+                said = list(zip(ask_copula(copula, self.marginals, turns), of_line, strict=True))
                 copula.fit(describe(copula))
         else:
             line.fit_best(

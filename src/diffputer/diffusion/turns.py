@@ -67,26 +67,31 @@ def take_turns(
     return turns
 
 
-def choose_shrinking(line: LinearValues, turns: Sequence[Turn]) -> None:
-    """Choose how far the Gaussian of the values is shrunk: what errs least on the cells of all turns."""
+def choose_shrinking(line: LinearValues, turns: Sequence[Turn]) -> list[Answer]:
+    """Choose how far the Gaussian of the values is shrunk: what errs least on the cells of all turns.
+
+    Gives what it then says of the rows of each turn.
+    """
+    answers: dict[float, list[Answer]] = {}
     losses: dict[float, float] = {}
     for f in line.tried(turns[0].rows):
         line.shrinking.fill_(f)
-        losses[f] = sum(_loss(line, turn) for turn in turns)
-    line.shrinking.fill_(min(losses, key=lambda f: losses[f]))
+        answers[f] = [_ask(line, turn) for turn in turns]
+        losses[f] = sum(
+            turn.validation.loss_of(*answer) for turn, answer in zip(turns, answers[f], strict=True)
+        )
+    best = min(losses, key=lambda f: losses[f])
+    line.shrinking.fill_(best)
+    return answers[best]
 
 
-def _loss(line: LinearValues, turn: Turn) -> float:
+def _ask(line: LinearValues, turn: Turn) -> Answer:
     line.fit(turn.rows, *ROUGHLY)
-    return turn.validation.loss_of(*line.answer(turn.validation.rows))
+    return line.answer(turn.validation.rows)
 
 
-def ask_lines(
-    copula: GaussianCopula, line: LinearValues, marginals: Marginals, turns: Sequence[Turn]
-) -> Iterator[tuple[Prediction, Answer]]:
-    """Fit both in each turn and give what they say of its rows."""
+def ask_copula(copula: GaussianCopula, marginals: Marginals, turns: Sequence[Turn]) -> Iterator[Prediction]:
+    """Fit the copula in each turn and give what it says of its rows."""
     for turn in turns:
         copula.fit(turn.rows, *ROUGHLY)
-        line.fit(turn.rows, *ROUGHLY)
-        rows = turn.validation.rows
-        yield copula.predict(rows, marginals), line.answer(rows)
+        yield copula.predict(turn.validation.rows, marginals)
