@@ -155,25 +155,25 @@ class Ensemble(nn.Module):
         if turns:
             of_line = choose_shrinking(line, turns)
             line.fit(rows)
-            said = []
-            if copula is not None:
-                said = list(zip(ask_copula(copula, self.marginals, turns), of_line, strict=True))
-                copula.fit(describe(copula))
         else:
             line.fit_best(
                 rows,
                 lambda: validation.loss_of(*line.answer(validation.rows)),
                 lambda losses: losses.index(min(losses)),
             )
-            said = []
-            if copula is not None:
-                said = [(copula.predict(validation.rows, self.marginals), line.answer(validation.rows))]
-        if copula is not None:
-            mixes = [
-                [add(first, *second, torch.full_like(self.line_shares, t)) for t in SHARES]
-                for first, second in said
-            ]
-            self.line_shares.copy_(best_shares(mixes, validations))
+            of_line = [line.answer(validation.rows)]
+        if copula is None:
+            return
+        if turns:
+            of_copula = list(ask_copula(copula, self.marginals, turns))
+            copula.fit(describe(copula))
+        else:
+            of_copula = [copula.predict(validation.rows, self.marginals)]
+        mixes = [
+            [add(first, *second, torch.full_like(self.line_shares, t)) for t in SHARES]
+            for first, second in zip(of_copula, of_line, strict=True)
+        ]
+        self.line_shares.copy_(best_shares(mixes, validations))
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.

@@ -26,7 +26,8 @@ from .optimizers import Muon
 #: Steps between two updates of the averaged weights.
 AVERAGE_EVERY = 10
 #: A held-out loss falls fast if it goes with the steps to this power, or faster: 11 % less for twice as many.
-#: Measured when the rate was to fall: Letter -0.22, California -0.12, others nearer to 0 (docs/dev/log.md).
+#: Measured when the rate was to fall: Letter -0.22, Bean -0.19; Default -0.14, California -0.12, other tables
+#: of the paper nearer to 0 (docs/dev/conditional.md).
 FALLS_FAST = -0.17
 #: Steps without a better held-out loss that are always waited for.
 SHORTEST_PATIENCE = 200
