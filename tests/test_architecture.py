@@ -16,7 +16,7 @@ LAYERS = [
     {"settings"},
     {"runtime"},
     {"tables", "diffusion"},
-    {"held_out"},
+    {"held_out", "trace"},
     {"em"},
     {"engines"},
     {"analysis"},

@@ -190,6 +190,17 @@ def test_a_deadline_that_has_passed_still_gives_a_result(tiny: Settings) -> None
     assert np.isfinite(impute(x, m, fitted, seed=0)).all()
 
 
+def test_the_papers_engine_falls_back_to_column_means_where_they_do_better() -> None:
+    x, m, _ = gaussian(300)
+    hasty = dataclasses.replace(TINY, max_steps=1, em_rounds=1, n_draws=1, em_draws=1, sampling_steps=5)
+    fitted = fit_em(make(hasty), x, m, np.arange(3), seed=0)
+    assert fitted.best.held_out_error > fitted.best.baseline_error
+    assert fitted.falls_back
+    filled = impute(x, m, fitted, seed=0)
+    assert (filled[m] == 0).all()  # standardised columns
+    assert (filled[~m] == x[~m]).all()
+
+
 @both
 def test_training_that_diverges_is_said_to(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     x, m, _ = gaussian(100)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .diffusion.training import MStep
-from .errors import SettingError, warn_about_data
+from .errors import SettingError
 from .held_out import (
     ColumnErrors,
     HeldOut,
@@ -43,27 +43,9 @@ from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed
 from .settings import Settings
+from .trace import EMRound
 
 logger = logging.getLogger("diffputer")
-
-
-@dataclass(frozen=True)
-class EMRound:
-    """One line of the trace; errors and changes are in standard deviations of the columns."""
-
-    round: int
-    steps: int
-    """Training steps after which the held-out loss was lowest: those of the weights that are used."""
-    loss: float
-    held_out_loss: float
-    held_out_error: float
-    """Mean absolute error of the imputed held-out cells; a wrong level counts as one."""
-    baseline_error: float
-    """The same for column means (and the most frequent levels)."""
-    change: float
-    """Root mean squared change of the imputed cells since the last round."""
-    m_seconds: float
-    e_seconds: float
 
 
 @dataclass
@@ -89,6 +71,8 @@ class Engine(Protocol):
     """Fewest and most cells to hold out."""
     holds_out_always: bool
     """Whether it wants cells held out even of a complete table."""
+    shrinks: bool
+    """Whether what it imputes comes shrunk to what held-out cells support."""
 
     @property
     def settings(self) -> Settings:
@@ -174,6 +158,16 @@ class EMResult:
     """How well the held-out cells of each column were imputed in the best round."""
     resampled: tuple[Engine, ...] = ()
     """The same fitted to rows drawn with replacement; where there are some, they draw in turn."""
+
+    @property
+    def best(self) -> EMRound:
+        """The line of the round whose weights are used."""
+        return self.trace[self.best_round - 1]
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether column means complete the rows, because held-out cells were not imputed better."""
+        return bool(self.trace) and not self.engine.shrinks and self.best.useless
 
     def use(self, device: torch.device | str, dtype: torch.dtype) -> EMResult:
         """Give the same on another device, or in another precision, without the table."""
@@ -297,10 +291,14 @@ def impute(
         chunk = rows[start : start + CHUNK]
         holes = missing[chunk]
         x_obs = np.where(holes, np.float32(0), x[chunk])
-        expected = fitted.engine.impute(x_obs, holes, seed, estimate, progress if at_once else Progress())
+        if fitted.falls_back:
+            expected = np.zeros_like(x_obs)  # the means of standardised columns
+        else:
+            heard = progress if at_once else Progress()
+            expected = fitted.engine.impute(x_obs, holes, seed, estimate, heard)
         # Observed cells are written back last.
         completed[chunk] = np.where(holes, np.clip(expected, *fitted.bounds), x[chunk])
-        progress.advance(0 if at_once else len(chunk))
+        progress.advance(0 if at_once and not fitted.falls_back else len(chunk))
     progress.end()
     return completed
 
@@ -351,17 +349,6 @@ def _draw_in_turn(
         for part, values in engine.draw(x_obs, holes, len(range(b, n_draws, B)), own, progress):
             drawn[b::B, part] = values
     yield slice(0, len(x_obs)), drawn
-
-
-def warn_if_useless(result: EMResult, something_missing: bool) -> None:
-    """Warn where the held-out cells say that column means would have done as well."""
-    best = result.trace[result.best_round - 1]
-    if something_missing and best.held_out_error >= best.baseline_error:
-        warn_about_data(
-            "Imputed values are no better than column means on held-out cells (error "
-            f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations). Columns may "
-            "tell nothing about each other, or the fit was too short: try a larger time_budget or max_steps."
-        )
 
 
 def observed_range(x: NDArray[np.float32], missing: NDArray[np.bool_]) -> NDArray[np.float32]:

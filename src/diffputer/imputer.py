@@ -17,7 +17,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
-from .em import Checkpoint, EMResult, draw, fit_em, impute, warn_if_useless
+from .em import Checkpoint, EMResult, draw, fit_em, impute
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
@@ -33,6 +33,7 @@ from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, read_table
 from .tables.wishes import bounded_columns
+from .trace import warn_if_useless
 from .uncertainties import Uncertainty
 
 
@@ -154,7 +155,8 @@ churn
             # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
-            warn_if_useless(result, bool(self._holes(table).any()))
+            if self._holes(table).any():
+                warn_if_useless(result.best, result.falls_back)
         self._take_over(result)
         return self
 
@@ -163,8 +165,7 @@ churn
         self.schema_ = self._encoder.schema
         self._constraints = self._read_constraints()
         self.settings_ = None if result is None else result.engine.settings
-        self.trace_ = [] if result is None else result.trace
-        errors = None if result is None else result.held_out
+        self.trace_, errors = ([], None) if result is None else (result.trace, result.held_out)
         self.held_out_scores_ = None if errors is None else errors.to_frame(self.schema_)
 
     def _fit_encoded(
@@ -345,8 +346,7 @@ churn
             Where it shall compute from now on.
         """
         model = persistence.read_model(path)
-        known = cls._get_param_names()
-        imputer = cls(**{k: v for k, v in model["parameters"].items() if k in known})
+        imputer = cls(**{k: v for k, v in model["parameters"].items() if k in cls._get_param_names()})
         imputer.device = device
         imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
         imputer._take_over(model["result"])

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from .em import EMResult, EMRound, EMState
+from .em import EMResult, EMState
 from .engines import make_engine
 from .errors import InputError, ModelFileError
 from .held_out import ColumnErrors
@@ -31,6 +31,7 @@ from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.paths import write_bytes
 from .tables.schema import Schema, from_plain, to_plain
+from .trace import EMRound
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.

@@ -66,7 +66,7 @@ def test_verdicts_on_traces(lines, converged, words, best):
 
 
 def test_the_trace_of_an_imputer_is_understood():
-    from diffputer.em import EMRound
+    from diffputer.trace import EMRound
 
     line = EMRound(1, 100, 0.5, 0.6, 0.4, 0.8, 0.5, 1.0, 1.0)
     assert convergence([line, line]).converged

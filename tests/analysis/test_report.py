@@ -13,11 +13,11 @@ import pytest
 
 from diffputer.analysis import make_report, profiles
 from diffputer.analysis.origin import Origin
-from diffputer.em import EMRound
 from diffputer.errors import InputError
 from diffputer.held_out import ColumnErrors
 from diffputer.tables.frames import read_table
 from diffputer.tables.kinds import describe
+from diffputer.trace import EMRound
 
 from ..conftest import ugly_frame
 

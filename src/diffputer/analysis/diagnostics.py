@@ -38,7 +38,7 @@ EXPECTED = (
 
 
 class Round(Protocol):
-    """A line of the trace of EM, such as `diffputer.em.EMRound`."""
+    """A line of the trace of EM, such as `diffputer.trace.EMRound`."""
 
     @property
     def round(self) -> int:

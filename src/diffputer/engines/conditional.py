@@ -22,13 +22,13 @@ from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blan
 from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
 from ..diffusion.trees import BoostedTrees
 from ..diffusion.turns import take_turns
-from ..em import EMRound
 from ..errors import SettingError
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads, total_memory
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
+from ..trace import EMRound
 from .cells import CellDistribution
 from .sizes import with_size
 
@@ -59,6 +59,7 @@ class ConditionalEngine:
     name = "conditional"
     held_out_cells = (100, 20_000)
     holds_out_always = True
+    shrinks = True
 
     def __init__(
         self,

@@ -16,12 +16,12 @@ from ..diffusion.denoiser import Denoiser
 from ..diffusion.matching import ScoreMatching, make_trainer
 from ..diffusion.sampling import Sampler
 from ..diffusion.training import MStep
-from ..em import EMRound
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline
 from ..runtime.progress import Progress
 from ..runtime.seeding import distinct_keys, row_keys
 from ..settings import PaperSettings
+from ..trace import EMRound
 
 logger = logging.getLogger("diffputer")
 
@@ -40,6 +40,7 @@ class PaperEngine:
     name = "paper"
     held_out_cells = (0, 5_000)
     holds_out_always = False
+    shrinks = False
 
     def __init__(
         self,

@@ -1,0 +1,42 @@
+"""What EM says of each of its rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import warn_about_data
+
+
+@dataclass(frozen=True)
+class EMRound:
+    """One line of the trace; errors and changes are in standard deviations of the columns."""
+
+    round: int
+    steps: int
+    """Training steps after which the held-out loss was lowest: those of the weights that are used."""
+    loss: float
+    held_out_loss: float
+    held_out_error: float
+    """Mean absolute error of the imputed held-out cells; a wrong level counts as one."""
+    baseline_error: float
+    """The same for column means (and the most frequent levels)."""
+    change: float
+    """Root mean squared change of the imputed cells since the last round."""
+    m_seconds: float
+    e_seconds: float
+
+    @property
+    def useless(self) -> bool:
+        """Whether column means would have done as well on the held-out cells."""
+        return self.held_out_error >= self.baseline_error
+
+
+def warn_if_useless(best: EMRound, falls_back: bool) -> None:
+    """Warn where the held-out cells say that column means would have done as well."""
+    if best.useless:
+        warn_about_data(
+            "Imputed values are no better than column means on held-out cells (error "
+            f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations)"
+            f"{'; so holes get column means' if falls_back else ''}. Columns may tell nothing about each "
+            "other, or the fit was too short: try a larger time_budget or max_steps."
+        )
