@@ -100,11 +100,12 @@ class Engine(Protocol):
         k: int,
         x_obs: NDArray[np.float32],
         m: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
         seed: int,
         deadline: Deadline,
         progress: Progress,
     ) -> NDArray[np.float32]:
-        """Give rows with the expectations of their unseen cells."""
+        """Give rows with the expectations of their unseen cells, whose values lie inside the bounds."""
 
     def finish(self, seed: int) -> None:
         """Do what is left when the best round is known."""
@@ -116,7 +117,13 @@ class Engine(Protocol):
         """Estimate how long the last E-step will take, from a round."""
 
     def impute(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], seed: int, estimate: str, progress: Progress
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
+        seed: int,
+        estimate: str,
+        progress: Progress,
     ) -> NDArray[np.float32]:
         """Complete rows by their mean or median."""
 
@@ -232,7 +239,7 @@ def fit_em(
 
         # E-step: x^(k) = E[x_mis | x_obs, theta_k]
         started = time.perf_counter()
-        expected = engine.e_step(k, x_obs, unseen, derive_seed(seed, "e-step", k), deadline, progress)
+        expected = engine.e_step(k, x_obs, unseen, bounds, derive_seed(seed, "e-step", k), deadline, progress)
         if not np.isfinite(expected).all():
             raise SettingError(
                 f"Training must converge, however: in EM round {k} it gave values that are not finite. "
@@ -295,7 +302,7 @@ def impute(
             expected = np.zeros_like(x_obs)  # the means of standardised columns
         else:
             heard = progress if at_once else Progress()
-            expected = fitted.engine.impute(x_obs, holes, seed, estimate, heard)
+            expected = fitted.engine.impute(x_obs, holes, fitted.bounds, seed, estimate, heard)
         # Observed cells are written back last.
         completed[chunk] = np.where(holes, np.clip(expected, *fitted.bounds), x[chunk])
         progress.advance(0 if at_once and not fitted.falls_back else len(chunk))
@@ -354,8 +361,9 @@ def _draw_in_turn(
 def observed_range(x: NDArray[np.float32], missing: NDArray[np.bool_]) -> NDArray[np.float32]:
     """Give the smallest and largest observed value of each column.
 
-    NOTE[paper]: imputed values are kept inside, in EM too. A network asked far outside its data can
-    answer with anything, and one such row spoils the next M-step (log: RMSE 5.3 on Shoppers without).
+    NOTE[paper]: imputed values are kept inside, in EM too, and each draw before draws are averaged. A network
+    asked far outside its data can answer with anything: one such draw moves its mean, and one such row spoils
+    the next M-step (log: RMSE 5.3 on Shoppers without).
 
     Shape: x, missing [n, d] -> [2, d].
     """

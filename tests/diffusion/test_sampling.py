@@ -68,6 +68,17 @@ def test_draws_of_a_pair_have_opposite_noise_only_in_the_mean(
     assert correlation[1] < correlation[0]
 
 
+def test_each_draw_is_kept_inside_the_bounds_before_draws_are_averaged(
+    sampler: Sampler, rows: tuple[np.ndarray, ...]
+) -> None:
+    bounds = np.array([[-0.2], [0.3]], dtype=np.float32).repeat(4, axis=1)
+    filled = sampler.mean(*rows, 4, bounds=bounds)
+    draws = torch.cat([d for _, d in sampler.draw(*rows, 4, antithetic=True)])
+    m = rows[1]
+    assert np.allclose(filled[m], draws.clamp(-0.2, 0.3).mean(dim=1).numpy()[m])
+    assert not np.allclose(filled[m], draws.mean(dim=1).clamp(-0.2, 0.3).numpy()[m])
+
+
 def test_new_weights_are_taken_over(rows: tuple[np.ndarray, ...]) -> None:
     denoiser = Denoiser(4, 32, 0.5)
     sampler = Sampler(denoiser, SETTINGS)

@@ -267,20 +267,23 @@ class Sampler:
         keys: NDArray[np.int64],
         n_draws: int | None = None,
         progress: Progress | None = None,
+        *,
+        bounds: NDArray[np.float32] | None = None,
         centre: Callable[[Tensor], Tensor] = _mean,
     ) -> NDArray[np.float32]:
         """Give E[x_mis | x_obs] as the mean of N draws (or another centre), observed cells as they were.
 
-        Rows without a hole cost nothing.
+        Each draw is kept inside the bounds. Rows without a hole cost nothing.
 
-        Shape: x, missing [n, d], keys [n] -> [n, d].
+        Shape: x, missing [n, d], keys [n], bounds [2, d] -> [n, d].
         """
+        low, high = (None, None) if bounds is None else torch.from_numpy(bounds).to(self._device)
         completed = x.copy()
         rows = np.flatnonzero(missing.any(axis=1))
         holes = missing[rows]
         n_draws = n_draws or self.settings.n_draws
         for part, draws in self.draw(x[rows], holes, keys[rows], n_draws, progress, antithetic=True):
-            middle = centre(draws).cpu().numpy()
+            middle = centre(draws if low is None else draws.clamp(low, high)).cpu().numpy()
             completed[rows[part]] = np.where(holes[part], middle, x[rows[part]])
         return completed
 

@@ -32,6 +32,9 @@ from ..trace import EMRound
 from .cells import CellDistribution
 from .sizes import with_size
 
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
 #: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
 BLOCK = {"cuda": 16_384, "cpu": 2_048}
@@ -92,9 +95,7 @@ class ConditionalEngine:
         """Whether draws can carry the uncertainty of the fit."""
         return self.model.varies
 
-    def begin(
-        self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
-    ) -> NDArray[np.int64]:
+    def begin(self, x: Floats, m: Mask, missing: Mask, held: HeldOut) -> NDArray[np.int64]:
         """Take the table to be fitted.
 
         E-steps complete the rows with held-out cells, which tell how good a round was. The others are not
@@ -138,9 +139,7 @@ class ConditionalEngine:
             self._objectives.append(objective)
         return np.flatnonzero(held.cells.any(axis=1))
 
-    def m_step(
-        self, k: int, completed: NDArray[np.float32], seed: int, deadline: Deadline, progress: Progress
-    ) -> MStep:
+    def m_step(self, k: int, completed: Floats, seed: int, deadline: Deadline, progress: Progress) -> MStep:
         """Fit every network to observed cells; from the second round on to a drawn table too."""
         started = time.perf_counter()
         if k > 1:
@@ -238,7 +237,7 @@ class ConditionalEngine:
         rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
         return int(rows * weights * (len(self.n_levels) if attends else 1))
 
-    def _some_rows(self, part: GaussianCopula, missing: NDArray[np.bool_]) -> Rows:
+    def _some_rows(self, part: GaussianCopula, missing: Mask) -> Rows:
         """Describe as many rows as a part can afford to be fitted to."""
         n_rows = min(len(missing), most_rows(len(part.covariance)))
         some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
@@ -247,15 +246,16 @@ class ConditionalEngine:
     def e_step(
         self,
         k: int,
-        x_obs: NDArray[np.float32],
-        m: NDArray[np.bool_],
+        x_obs: Floats,
+        m: Mask,
+        bounds: Floats,
         seed: int,
         deadline: Deadline,
         progress: Progress,
-    ) -> NDArray[np.float32]:
+    ) -> Floats:
         """Give expectations in one evaluation."""
         self._completed_rows = len(x_obs)
-        return self.impute(x_obs, m, seed, "mean", progress)
+        return self.impute(x_obs, m, bounds, seed, "mean", progress)
 
     def score(self, line: EMRound) -> float:
         """Say how good a round was."""
@@ -275,13 +275,13 @@ class ConditionalEngine:
             size = part.stop - part.start
             yield part, np.minimum(np.arange(max(size, least)), size - 1) + start
 
-    def _describe(self, x: NDArray[np.float32], missing: NDArray[np.bool_]) -> Rows:
+    def _describe(self, x: Floats, missing: Mask) -> Rows:
         known = torch.from_numpy(~missing).to(self._device)
         values = torch.from_numpy(x).to(self._device)
         return blank_rows(values, known, self.model.marginals, self._numeric, self._categorical)
 
     def _predictions(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], progress: Progress
+        self, x: Floats, missing: Mask, progress: Progress
     ) -> Iterator[tuple[slice, Prediction]]:
         progress.begin("imputing", len(x))
         for part, pick in self._blocks(len(x)):
@@ -289,8 +289,8 @@ class ConditionalEngine:
             progress.advance(part.stop - part.start)
 
     def impute(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], seed: int, estimate: str, progress: Progress
-    ) -> NDArray[np.float32]:
+        self, x: Floats, missing: Mask, bounds: Floats, seed: int, estimate: str, progress: Progress
+    ) -> Floats:
         """Complete rows by mean or median and the most probable level, in one evaluation."""
         completed = x.copy()
         rows = np.flatnonzero(missing.any(axis=1))
@@ -306,8 +306,8 @@ class ConditionalEngine:
 
     def describe_cells(
         self,
-        x: NDArray[np.float32],
-        missing: NDArray[np.bool_],
+        x: Floats,
+        missing: Mask,
         ends: tuple[float, float],
         progress: Progress,
     ) -> CellDistribution:
@@ -342,7 +342,7 @@ class ConditionalEngine:
         scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
         return torch.stack([self.model.marginals.values_at(z) for z in scores])
 
-    def _join(self, numbers: Tensor, levels: list[Tensor]) -> NDArray[np.float32]:
+    def _join(self, numbers: Tensor, levels: list[Tensor]) -> Floats:
         """Put numeric and categorical columns side by side. Shape: [n, p], q of [n] -> [n, c]."""
         joined = torch.empty(len(numbers), len(self.n_levels), device=numbers.device)
         joined[:, self._numeric] = numbers
@@ -352,14 +352,14 @@ class ConditionalEngine:
 
     def draw(
         self,
-        x: NDArray[np.float32],
-        missing: NDArray[np.bool_],
+        x: Floats,
+        missing: Mask,
         n_draws: int,
         seed: int,
         progress: Progress,
         *,
         vary: bool = False,
-    ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    ) -> Iterator[tuple[slice, Floats]]:
         """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
         keys = distinct_keys(row_keys(x, missing, seed))
         owners = self.model.allot(n_draws)

@@ -102,6 +102,7 @@ class PaperEngine:
         k: int,
         x_obs: NDArray[np.float32],
         m: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
         seed: int,
         deadline: Deadline,
         progress: Progress,
@@ -112,7 +113,7 @@ class PaperEngine:
         self._fit_into(deadline, x_obs, m, keys)
         title = f"EM round {k}/{self.settings.em_rounds}  E-step"
         progress.begin(title, _count_passes(sampler, m, self.settings.em_draws))
-        return sampler.mean(x_obs, m, keys, self.settings.em_draws, progress)
+        return sampler.mean(x_obs, m, keys, self.settings.em_draws, progress, bounds=bounds)
 
     def finish(self, seed: int) -> None:
         """Nothing is left to do."""
@@ -126,15 +127,21 @@ class PaperEngine:
         return last.e_seconds * self.settings.n_draws / self.settings.em_draws
 
     def impute(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], seed: int, estimate: str, progress: Progress
+        self,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
+        seed: int,
+        estimate: str,
+        progress: Progress,
     ) -> NDArray[np.float32]:
         """Complete rows by the mean or the median of N draws."""
         sampler, N = Sampler(self.model, self.settings, self._dtype), self.settings.n_draws
         progress.begin("imputing", _count_passes(sampler, missing, N))
         keys = row_keys(x, missing, seed)
         if estimate == "median":
-            return sampler.mean(x, missing, keys, N, progress, centre=_median)
-        return sampler.mean(x, missing, keys, N, progress)
+            return sampler.mean(x, missing, keys, N, progress, bounds=bounds, centre=_median)
+        return sampler.mean(x, missing, keys, N, progress, bounds=bounds)
 
     def draw(
         self,
