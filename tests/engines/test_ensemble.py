@@ -13,7 +13,6 @@ from diffputer import DiffPuter
 from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
 from diffputer.diffusion.ensemble import LINEAR, Ensemble
-from diffputer.diffusion.shares import simplest_share
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
@@ -349,13 +348,3 @@ def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
     assert np.sqrt(mine / means) < 1.1
     if kind == "two factors" and rate == 0.3:
         assert np.sqrt(mine / means) < 0.9
-
-
-@pytest.mark.parametrize(("noise", "linear"), [(0.0, True), (0.02, True), (1.5, False)])
-def test_draws_are_the_copulas_where_held_out_cells_do_not_tell(noise: float, linear: bool) -> None:
-    # Means of the copula are spoilt, alternately up and down: by nothing, by little, by much.
-    engine, validation = hold_out(fit(MLP, n=2_000))
-    good = engine.model.predict(validation.rows, torch.float32)
-    sign = 1 - 2 * (torch.arange(len(good.mean)) % 2)[:, None]
-    spoilt = dataclasses.replace(good, mean=good.mean + noise * sign)
-    assert (simplest_share(spoilt, good, 0.0, validation) == 1.0) == linear

@@ -16,7 +16,7 @@ from .linear import LinearValues
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
 from .residuals import MEDIAN, QUANTILES
-from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, simplest_share
+from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
 from .turns import Turn, ask_copula, choose_shrinking
@@ -195,7 +195,7 @@ class Ensemble(nn.Module):
             self.network_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
             answer = self._join(linear, networks)
             share, _ = best_mix(networks, copula, validation)
-            self.linear_draws.fill_(simplest_share(copula, networks, share, validation))
+            self.linear_draws.fill_(share)
         elif self.line is not None:
             of_line = self.line.answer(validation.rows)
             mixes = [add(answer, *of_line, torch.full_like(self.line_shares, t)) for t in SHARES]
