@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -255,6 +255,22 @@ def stack_estimates(results: Sequence[Any]) -> tuple[tuple[Hashable, ...], Float
     values = np.stack([found.values for found in aligned])
     covariances = np.stack([found.covariance for found in aligned])
     return names, values, covariances, min(found.df for found in read)
+
+
+def listed(results: Iterable[Any], what: str = "results") -> list[Any]:
+    """The results of all draws as a list.
+
+    Examples
+    --------
+    >>> listed((1.0, 2.0))
+    [1.0, 2.0]
+    """
+    if not isinstance(results, Iterable):
+        raise InputError(
+            f"There must be a list of {what}, one for each draw, however: a {type(results).__name__} was "
+            "given. Analyse each completed table."
+        )
+    return list(results)
 
 
 def _shown(names: tuple[Hashable, ...]) -> str:

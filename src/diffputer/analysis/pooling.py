@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from ..errors import SettingError
-from .estimates import Floats, stack_estimates
+from .estimates import Floats, listed, stack_estimates
 from .wald import PooledTest, compare_restrictions
 
 
@@ -241,7 +241,7 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
             f"df_complete must be a number above 0, however: it is {df_complete!r}. Give the residual "
             "degrees of freedom of the complete data: rows less coefficients."
         )
-    names, values, covariances, stated = stack_estimates(list(results))
+    names, values, covariances, stated = stack_estimates(listed(results))
     known = stated if df_complete is None else float(df_complete)
     found = apply_rubin(values, covariances, known)
     statistic = found.estimate / found.std_error
