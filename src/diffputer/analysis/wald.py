@@ -18,9 +18,7 @@ import numpy as np
 from scipy.special import chdtrc, fdtrc
 
 from ..errors import InputError, SettingError
-from .estimates import Floats
-
-_INTERCEPTS = ("Intercept", "intercept", "const", "(Intercept)")
+from .estimates import Floats, listed
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def compare_restrictions(
     values, covariances
         Estimates [m, k] and covariances [m, k, k] of the draws.
     restrictions, hypothesis
-        See :meth:`diffputer.analysis.pooling.Pooled.wald`.
+        See :meth:`diffputer.analysis.pooling.Pooled.wald`. Default: all coefficients are 0.
     df_complete
         Degrees of freedom of the complete data.
 
@@ -109,27 +107,27 @@ def _read_restrictions(
     names: tuple[Hashable, ...], restrictions: Any, hypothesis: Any
 ) -> tuple[Floats, Floats]:
     """R [restrictions, k] and h [restrictions]."""
-    if restrictions is None:
-        restrictions = [name for name in names if name not in _INTERCEPTS]
     if isinstance(restrictions, Mapping):
         hypothesis, restrictions = list(restrictions.values()), list(restrictions)
-    if (given := _matrix_of(restrictions, names)) is not None:
-        matrix = np.atleast_2d(given)
+    chosen = _entries(names if restrictions is None else restrictions, names)
+    if (given := _matrix_of(chosen, names)) is not None:
+        matrix = given
         if matrix.ndim != 2 or matrix.shape[1] != len(names):
             raise InputError(
                 f"A matrix of restrictions must have one column for each of the {len(names)} coefficients, "
                 f"however: its shape is {matrix.shape}."
             )
     else:
-        chosen = [restrictions] if isinstance(restrictions, str) else list(restrictions)
-        if unknown := [name for name in chosen if name not in names]:
+        if unknown := [name for name in chosen if not _is_name(name, names)]:
+            row = len(chosen) == len(names) and all(isinstance(number, int | float) for number in chosen)
             raise InputError(
                 f"Restrictions must name coefficients, however: {', '.join(map(repr, unknown))} "
-                f"{'is' if len(unknown) == 1 else 'are'} none. There are {', '.join(map(repr, names))}."
+                f"{'is' if len(unknown) == 1 else 'are'} none. There are {', '.join(map(repr, names))}"
+                f"{f'; a matrix of one row is [{chosen}]' if row else ''}."
             )
         matrix = np.zeros((len(chosen), len(names)))
-        for row, name in enumerate(chosen):
-            matrix[row, names.index(name)] = 1.0
+        for row_number, name in enumerate(chosen):
+            matrix[row_number, names.index(name)] = 1.0
     if len(matrix) == 0:
         raise InputError(
             "A test needs restrictions, however: there are none. Name coefficients to be tested."
@@ -144,25 +142,46 @@ def _read_restrictions(
     return matrix, target
 
 
-def _matrix_of(restrictions: Any, names: tuple[Hashable, ...]) -> Floats | None:
-    """The matrix that an array or rows of numbers are; None if these are names, of which some are tuples."""
+def _entries(restrictions: Any, names: tuple[Hashable, ...]) -> list[Any]:
+    """Names, or rows of a matrix. One dimension is names, in an array as in a list; two are rows."""
     if isinstance(restrictions, np.ndarray):
-        return restrictions.astype(np.float64) if restrictions.dtype.kind in "fiu" else None
-    rows = restrictions if isinstance(restrictions, list | tuple) else ()
+        if restrictions.ndim == 2 and restrictions.dtype.kind not in "biuf":
+            return [tuple(row) for row in restrictions.tolist()]  # names of several parts
+        restrictions = restrictions.tolist()
+    if isinstance(restrictions, str) or _is_name(restrictions, names):
+        return [restrictions]
+    return list(restrictions) if isinstance(restrictions, Iterable) else [restrictions]
+
+
+def _is_name(entry: Any, names: tuple[Hashable, ...]) -> bool:
+    """Whether this names a coefficient; True and False are not the names 1 and 0."""
+    return isinstance(entry, Hashable) and any(
+        entry == name and isinstance(entry, bool) == isinstance(name, bool) for name in names
+    )
+
+
+def _matrix_of(rows: list[Any], names: tuple[Hashable, ...]) -> Floats | None:
+    """The matrix that rows of numbers are; None if these are names, of which some are tuples."""
     if not rows or not all(
-        isinstance(row, list | np.ndarray) or (isinstance(row, tuple) and row not in names) for row in rows
+        isinstance(row, list | np.ndarray) or (isinstance(row, tuple) and not _is_name(row, names))
+        for row in rows
     ):
         return None
     try:
-        return np.array([[float(number) for number in row] for row in rows])
+        return np.array(rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            f"A matrix of restrictions must have rows of {len(names)} numbers, however: {restrictions!r}."
+            f"A matrix of restrictions must have rows of {len(names)} numbers, however: {rows!r}."
         ) from None
 
 
 def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
-    """Degrees of freedom of D1 in small samples; those of Li, Raghunathan and Rubin in large ones."""
+    """Degrees of freedom of D1 in small samples; those of Li, Raghunathan and Rubin in large ones.
+
+    Of one restriction in a small sample they are Barnard and Rubin's, so that D1 is the square of the
+    table's t: here it departs from mice, which has Reiter's for one restriction as well. Few draws, k (m - 1)
+    of 4 or less, are beyond Reiter's formula; Barnard and Rubin's are then scaled by (k + 1) / 2.
+    """
     if math.isinf(df_complete) or riv <= 0:
         return df_complete if riv <= 0 else large_sample_df(riv, k, m)
     t = k * (m - 1)
@@ -224,7 +243,9 @@ def pool_statistics(statistics: Iterable[float], df: int, *, kind: str = "chi2")
     if kind not in ("chi2", "F"):
         raise SettingError(f"kind must be 'chi2' or 'F', however: it is {kind!r}.")
     k = whole_number(df, "df")
-    d = np.asarray(list(statistics), dtype=np.float64)
+    d = np.array(
+        [_statistic(given, number) for number, given in enumerate(listed(statistics, "statistics"), start=1)]
+    )
     m = len(d)
     if m < 2:
         raise InputError(f"Pooling needs at least 2 draws, however: {m} statistics were given. Draw more.")
@@ -238,6 +259,17 @@ def pool_statistics(statistics: Iterable[float], df: int, *, kind: str = "chi2")
     statistic = (float(d.mean()) / k - (m + 1) / (m - 1) * riv) / (1 + riv)
     df_denom = k ** (-3 / m) * (m - 1) * (1 + 1 / riv) ** 2 if riv > 0 else math.inf
     return pooled_test("D2", statistic, k, df_denom, riv, m)
+
+
+def _statistic(given: Any, number: int) -> float:
+    """A number, also as an array of one."""
+    try:
+        value = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        value = np.empty(0)
+    if value.size != 1:
+        raise InputError(f"Statistics must be numbers, however: that of draw {number} is {given!r}.")
+    return float(value.reshape(()))
 
 
 def whole_number(df: Any, name: str) -> int:
