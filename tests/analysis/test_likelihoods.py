@@ -16,6 +16,46 @@ from diffputer.analysis.wald import compare_restrictions
 from diffputer.errors import InputError
 
 
+def meng_rubin(
+    full: list[np.ndarray],
+    null: list[np.ndarray],
+    likelihood: Callable[[int, np.ndarray], float],
+    likelihood0: Callable[[int, np.ndarray], float],
+) -> tuple[float, float, float]:
+    """D3, its denominator degrees of freedom and r, formula by formula."""
+    m, k = len(full), len(full[0]) - len(null[0])
+    own = sum(2 * (likelihood(i, full[i]) - likelihood0(i, null[i])) for i in range(m)) / m
+    mean, mean0 = np.mean(full, axis=0), np.mean(null, axis=0)
+    common = sum(2 * (likelihood(i, mean) - likelihood0(i, mean0)) for i in range(m)) / m
+    r = (m + 1) / (k * (m - 1)) * (own - common)
+    t = k * (m - 1)
+    df = 4 + (t - 4) * (1 + (1 - 2 / t) / r) ** 2 if t > 4 else t * (1 + 1 / k) * (1 + 1 / r) ** 2 / 2
+    return common / (k * (1 + r)), df, r
+
+
+@pytest.mark.parametrize("m", [2, 3, 5, 20, 100])
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_d3_is_that_of_meng_and_rubin(m: int, k: int) -> None:
+    # Counts of events in k + 1 places, each with a rate of its own, or all with one rate.
+    counts = np.random.default_rng([m, k]).poisson(np.arange(30, 31 + k), size=(m, k + 1)) + np.arange(k + 1)
+
+    def own_rates(i: int, rates: np.ndarray) -> float:
+        return float(counts[i] @ np.log(rates) - rates.sum())
+
+    def one_rate(i: int, rate: np.ndarray) -> float:
+        return own_rates(i, np.repeat(rate, k + 1))
+
+    full, null = [row.astype(float) for row in counts], [row.mean(keepdims=True) for row in counts]
+    found = diffputer.pool_likelihood(
+        [(rates, lambda theta, i=i: own_rates(i, theta)) for i, rates in enumerate(full)],
+        [(rate, lambda theta, i=i: one_rate(i, theta)) for i, rate in enumerate(null)],
+    )
+    d3, df, r = meng_rubin(full, null, own_rates, one_rate)
+    assert r > 0
+    assert (found.statistic, found.df_denom, found.riv) == pytest.approx((d3, df, r))
+    assert (found.df_num, found.p_value) == (k, pytest.approx(stats.f.sf(d3, k, df)))
+
+
 def test_d3_is_d1_where_the_likelihood_is_quadratic() -> None:
     # With a known covariance that all draws share, likelihood ratios are Wald statistics.
     q = np.random.default_rng(3).normal(1.0, 0.3, size=(5, 3))
@@ -128,23 +168,6 @@ def grouped_draws(m: int = 4, n_groups: int = 12, size: int = 8) -> list[pd.Data
         draw.loc[::4, "b"] = 0.5 * draw.loc[::4, "b"] + rng.normal(size=len(group) // 4)
         draws.append(draw)
     return draws
-
-
-def meng_rubin(
-    full: list[np.ndarray],
-    null: list[np.ndarray],
-    likelihood: Callable[[int, np.ndarray], float],
-    likelihood0: Callable[[int, np.ndarray], float],
-) -> tuple[float, float, float]:
-    """D3, its denominator degrees of freedom and r, formula by formula."""
-    m, k = len(full), len(full[0]) - len(null[0])
-    own = sum(2 * (likelihood(i, full[i]) - likelihood0(i, null[i])) for i in range(m)) / m
-    mean, mean0 = np.mean(full, axis=0), np.mean(null, axis=0)
-    common = sum(2 * (likelihood(i, mean) - likelihood0(i, mean0)) for i in range(m)) / m
-    r = (m + 1) / (k * (m - 1)) * (own - common)
-    t = k * (m - 1)
-    df = 4 + (t - 4) * (1 + (1 - 2 / t) / r) ** 2 if t > 4 else t * (1 + 1 / k) * (1 + 1 / r) ** 2 / 2
-    return common / (k * (1 + r)), df, r
 
 
 def random_intercept(table: pd.DataFrame, names: list[str]) -> Callable[[np.ndarray], float]:

@@ -42,8 +42,9 @@ def pool_likelihood(full: Iterable[Any], null: Iterable[Any], *, df: int | None 
         log_likelihood) in which ``log_likelihood(parameters)`` is the log-likelihood of that draw's table.
         The likelihood of a statsmodels result at its own parameters must be the one it states. Linear
         models, Gaussian GLMs and mixed models are maximised over the residual variance, so that it is not
-        averaged over draws; variances of random effects are, as multiples of it. Restricted likelihoods
-        (REML) are compared only where both models have the same fixed effects.
+        averaged over draws; variances of random effects are, as multiples of it (mice leaves them as each
+        draw has them). Restricted likelihoods (REML) are compared only where both models have the same
+        fixed effects.
     df
         How many parameters the smaller model lacks. Default: the difference of their numbers.
 

@@ -170,7 +170,7 @@ class Pooled:
 
         Li, Raghunathan and Rubin (1991); the increase of variance is taken as alike for all restrictions.
         Of a single restriction in a small sample the degrees of freedom are those of Barnard and Rubin, as
-        in the table, of which the test is the square: Reiter's, which mice uses here too, differ a little.
+        in the table, of whose t the test is the square; mice has Reiter's there too, which differ a little.
 
         Parameters
         ----------
