@@ -289,15 +289,17 @@ def test_likelihoods_that_are_not_those_of_the_fit_are_refused(fit: Any, words: 
         assert "pool_statistics" in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["rlm", "quantreg"])
+@pytest.mark.parametrize("kind", ["rlm", "quantreg", "gee"])
 def test_models_without_a_likelihood_are_refused(kind: str) -> None:
     smf = pytest.importorskip("statsmodels.formula.api")
     tables = grouped_draws(2)
-    fit = getattr(smf, kind)
+
+    def fits(formula: str) -> list[Any]:
+        more = {"groups": "g"} if kind == "gee" else {}
+        return [getattr(smf, kind)(formula, data=t, **more).fit() for t in tables]
+
     with pytest.raises(InputError, match="draw 1 of the full model"):
-        diffputer.pool_likelihood(
-            [fit("y ~ a + b", t).fit() for t in tables], [fit("y ~ a", t).fit() for t in tables]
-        )
+        diffputer.pool_likelihood(fits("y ~ a + b"), fits("y ~ a"))
 
 
 def test_one_fit_instead_of_a_list_is_explained() -> None:

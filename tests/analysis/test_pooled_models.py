@@ -131,6 +131,22 @@ def test_one_name_needs_no_list() -> None:
     assert numbered().wald(1) == numbered().wald([1])
 
 
+def test_a_table_is_a_matrix_whose_columns_may_be_names() -> None:
+    pooled, row = numbered(3), [[0.0, 1.0, -1.0]]
+    assert pooled.wald(pd.DataFrame(row)) == pooled.wald(row)
+    assert pooled.wald(pd.DataFrame(row)[[2, 0, 1]]) == pooled.wald(row)
+    assert pooled.wald(pd.DataFrame(row, columns=["p", "q", "r"])) == pooled.wald(row)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [("q", "must be numbers, however: they are 'q'"), ([1.0, 2.0, 3.0], "2 restrictions, however: 3 were")],
+)
+def test_values_of_a_hypothesis_are_checked(values: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        numbered(3).wald([0, 1], values)
+
+
 @pytest.mark.parametrize(
     ("restrictions", "words"),
     [

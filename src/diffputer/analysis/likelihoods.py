@@ -150,6 +150,11 @@ def _likelihood_of(fit: Any) -> Likelihood:
 
 def _check_likelihood(fit: Any, likelihood: Likelihood, place: str) -> None:
     """Refuse a likelihood that is not, at the fit's own parameters, the one that the fit states."""
+    if hasattr(fit.model, "cov_struct"):
+        raise InputError(
+            f"A comparison by likelihoods needs models that have one, however: {place} solves estimating "
+            f"equations (GEE), which have none. {_ELSE.partition(',')[0]}."
+        )
     try:
         stated = float(fit.llf)
         own = float(likelihood(np.asarray(fit.params, dtype=np.float64).ravel(order="F")))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.special import chdtrc, fdtrc
 
 from ..errors import InputError, SettingError
@@ -133,17 +134,30 @@ def _read_restrictions(
             "A test needs restrictions, however: there are none. Name coefficients to be tested."
         )
     try:
-        target = np.broadcast_to(np.asarray(hypothesis, dtype=np.float64), (len(matrix),))
-    except ValueError:
+        numbers = np.asarray(hypothesis, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"Values of a hypothesis must be numbers, however: they are {hypothesis!r}."
+        ) from None
+    if numbers.shape not in ((), (1,), (len(matrix),)):
         raise InputError(
             f"There must be one value for each of the {len(matrix)} restrictions, however: "
-            f"{np.size(hypothesis)} were given."
-        ) from None
+            f"{numbers.size} were given."
+        )
+    target = np.broadcast_to(numbers, (len(matrix),))
     return matrix, target
 
 
 def _entries(restrictions: Any, names: tuple[Hashable, ...]) -> list[Any]:
-    """Names, or rows of a matrix. One dimension is names, in an array as in a list; two are rows."""
+    """Names, or rows of a matrix. One dimension is names, in an array as in a list; two are rows.
+
+    A table is a matrix; its columns may be the names of the coefficients in any order.
+    """
+    if isinstance(restrictions, pd.DataFrame):
+        columns = list(restrictions.columns)
+        named = len(columns) == len(names) and set(columns) == set(names)
+        order = [columns.index(name) for name in names] if named else slice(None)
+        restrictions = restrictions.to_numpy()[:, order]
     if isinstance(restrictions, np.ndarray):
         if restrictions.ndim == 2 and restrictions.dtype.kind not in "biuf":
             return [tuple(row) for row in restrictions.tolist()]  # names of several parts
