@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .analysis.likelihoods import pool_likelihood as pool_likelihood
     from .analysis.pooling import Pooled as Pooled
     from .analysis.pooling import pool as pool
-    from .analysis.wald import pool_likelihood as pool_likelihood
     from .analysis.wald import pool_statistics as pool_statistics
     from .comparing.applying import fill_with as fill_with
     from .comparing.comparison import Comparison as Comparison
@@ -41,7 +41,7 @@ _PUBLIC = {
     "compare": "comparing.running",
     "fill_with": "comparing.applying",
     "pool": "analysis.pooling",
-    "pool_likelihood": "analysis.wald",
+    "pool_likelihood": "analysis.likelihoods",
     "pool_statistics": "analysis.wald",
 }
 __all__ = ["__version__", *_PUBLIC]

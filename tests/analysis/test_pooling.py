@@ -1,4 +1,4 @@
-"""Pooling gives the answers of the literature, of hand calculation and of simulation."""
+"""Pooling gives the answers of hand calculation and of simulation; formulas are in test_pooling_formulas."""
 
 from __future__ import annotations
 
@@ -18,43 +18,6 @@ from diffputer.analysis.wald import compare_restrictions
 from diffputer.errors import InputError, SettingError
 
 
-def literally(q: list[float], u: list[float], dfcom: float) -> dict[str, float]:
-    """Rubin's rules for one number, written down formula by formula."""
-    m = len(q)
-    qbar = sum(q) / m
-    ubar = sum(u) / m
-    b = sum((x - qbar) ** 2 for x in q) / (m - 1)
-    t = ubar + (1 + 1 / m) * b
-    r = (1 + 1 / m) * b / ubar
-    lam = (b + b / m) / t
-    old = (m - 1) / lam**2
-    observed = (dfcom + 1) / (dfcom + 3) * dfcom * (1 - lam)
-    df = old * observed / (old + observed)
-    fmi = (r + 2 / (df + 3)) / (r + 1)
-    return {
-        "estimate": qbar,
-        "std_error": math.sqrt(t),
-        "df": df,
-        "statistic": qbar / math.sqrt(t),
-        "p_value": 2 * stats.t.sf(abs(qbar) / math.sqrt(t), df),
-        "ci_low": qbar - stats.t.ppf(0.975, df) * math.sqrt(t),
-        "ci_high": qbar + stats.t.ppf(0.975, df) * math.sqrt(t),
-        "fmi": fmi,
-        "riv": r,
-        "lambda_": lam,
-        "relative_efficiency": 1 / (1 + fmi / m),
-    }
-
-
-def test_one_number_is_pooled_as_the_formulas_say() -> None:
-    q, u = [2.1, 1.7, 2.6, 2.0, 2.3], [0.30, 0.25, 0.41, 0.36, 0.28]
-    table = diffputer.pool(list(zip(q, u, strict=True)), df_complete=47).table
-    expected = literally(q, u, 47)
-    assert list(table.columns) == list(expected)
-    for name, value in expected.items():
-        assert table[name].iloc[0] == pytest.approx(value, rel=1e-12), name
-
-
 def test_a_small_example_by_hand() -> None:
     # q = 1, 2, 3 with u = 1: b = 1, t = 1 + 4/3, r = 4/3, lambda = 4/7, df = 2 (7/4)^2 = 6.125.
     pooled = diffputer.pool([(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)])
@@ -67,40 +30,6 @@ def test_a_small_example_by_hand() -> None:
     assert row["fmi"] == pytest.approx((4 / 3 + 2 / 9.125) / (7 / 3))
     assert pooled.m == 3
     assert math.isinf(pooled.df_complete)
-
-
-# SAS/STAT User's Guide, the MIANALYZE procedure, "Getting Started": five imputations of the fitness data, the
-# table "Variance Information" of the regression of Oxygen, to the digits printed; quoted from memory.
-SAS = {
-    "Intercept": (45.529229, 76.543614, 131.178689, 23.059, 0.713777, 0.461277, 0.915537),
-    "RunTime": (0.019390, 0.106220, 0.129487, 123.88, 0.219051, 0.192620, 0.962905),
-}
-
-
-@pytest.mark.parametrize("name", SAS)
-def test_a_published_example_of_rubins_rules(name: str) -> None:
-    between, within, total, df, riv, fmi, efficiency = SAS[name]
-    # The guide prints variances, not the five estimates: any five with that variance will do.
-    shape = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]) / math.sqrt(2.5)
-    row = diffputer.pool([(x * math.sqrt(between), within) for x in shape]).table.iloc[0]
-    few = 1e-4  # what the four digits that are printed of 0.019390 can tell
-    assert row["std_error"] ** 2 == pytest.approx(total, rel=few)
-    assert row["df"] == pytest.approx(df, rel=few)
-    assert row["riv"] == pytest.approx(riv, rel=few)
-    assert row["fmi"] == pytest.approx(fmi, rel=few)
-    assert row["relative_efficiency"] == pytest.approx(efficiency, rel=few)
-
-
-def test_a_published_example_of_barnard_and_rubins_degrees_of_freedom() -> None:
-    # The same guide, example "Reading Means and Standard Errors", SAS/STAT 9.3: the mean of Oxygen in five
-    # imputations of 31 rows (EDF=30) is 47.180993 with 26.298 degrees of freedom.
-    means = [47.0120, 47.2407, 47.4995, 47.1485, 47.0042]
-    errors = [0.95984, 0.93540, 1.00766, 0.95439, 0.96528]
-    row = diffputer.pool([(q, s**2) for q, s in zip(means, errors, strict=True)], df_complete=30).table.iloc[
-        0
-    ]
-    assert row["estimate"] == pytest.approx(47.180993, abs=5e-5)
-    assert row["df"] == pytest.approx(26.298, abs=1.5e-3)
 
 
 def test_degrees_of_freedom_lie_between_those_of_the_draws_and_of_the_sample() -> None:
@@ -295,33 +224,10 @@ def some_draws(m: int = 6, k: int = 3, seed: int = 3) -> tuple[np.ndarray, np.nd
     return rng.normal(1.0, 0.3, size=(m, k)), roots @ roots.transpose(0, 2, 1) / 20
 
 
-def test_d1_is_the_formula_of_li_raghunathan_and_rubin() -> None:
+def test_small_samples_have_fewer_degrees_of_freedom() -> None:
     q, u = some_draws()
-    m, k = q.shape
-    ubar, b = u.mean(0), np.cov(q, rowvar=False)
-    r = (1 + 1 / m) * np.trace(b @ np.linalg.inv(ubar)) / k
-    statistic = q.mean(0) @ np.linalg.inv((1 + r) * ubar) @ q.mean(0) / k
-    t = k * (m - 1)
-    df = 4 + (t - 4) * (1 + (1 - 2 / t) / r) ** 2
-    found = compare_restrictions(range(k), q, u)
-    assert found.riv == pytest.approx(r)
-    assert found.statistic == pytest.approx(statistic)
-    assert found.df_denom == pytest.approx(df)
-    assert found.p_value == pytest.approx(stats.f.sf(statistic, k, df))
-
-
-def test_d1_with_reiters_degrees_of_freedom() -> None:
-    q, u = some_draws()
-    m, k, com = *q.shape, 50.0
+    k, com = q.shape[1], 50.0
     large, small = compare_restrictions(range(k), q, u), compare_restrictions(range(k), q, u, df_complete=com)
-    t, r = k * (m - 1), large.riv
-    a = r * t / (t - 2)
-    star = com * (com + 1) / (com + 3)
-    c0, c1, c2 = 1 / (t - 4), star - 2 * (1 + a), star - 4 * (1 + a)
-    z = 1 / c2 + c0 * (a**2 * c1 / ((1 + a) ** 2 * c2)) + c0 * (8 * a**2 * c1 / ((1 + a) * c2**2))
-    z += c0 * (4 * a**2 / ((1 + a) * c2)) + c0 * (4 * a**2 / (c2 * c1))
-    z += c0 * (16 * a**2 * c1 / c2**3) + c0 * (8 * a**2 / c2**2)
-    assert small.df_denom == pytest.approx(4 + 1 / z)
     assert small.df_denom < large.df_denom
     assert small.statistic == large.statistic
     pooled = diffputer.pool(list(zip(q, u, strict=True)), df_complete=com)
@@ -419,26 +325,6 @@ def test_impossible_restrictions_are_explained(restrictions: Any, words: str) ->
         diffputer.pool(results).wald(restrictions)
 
 
-def test_d2_is_the_formula_of_li_meng_raghunathan_and_rubin() -> None:
-    d, k = np.array([7.1, 9.9, 4.2, 12.0, 8.8]), 3
-    m = len(d)
-    r = (1 + 1 / m) * np.var(np.sqrt(d), ddof=1)
-    statistic = (d.mean() / k - (m + 1) / (m - 1) * r) / (1 + r)
-    df = k ** (-3 / m) * (m - 1) * (1 + 1 / r) ** 2
-    found = diffputer.pool_statistics(d, k)
-    assert (found.statistic, found.df_denom) == (pytest.approx(statistic), pytest.approx(df))
-    assert found.p_value == pytest.approx(stats.f.sf(statistic, k, df))
-    assert diffputer.pool_statistics(d / k, k, kind="F").statistic == pytest.approx(statistic)
-
-
-def test_d2_is_that_of_a_published_example() -> None:
-    # The example in the documentation of Allison's SAS macro COMBCHI (version 2.1, 2007), as it prints it.
-    found = diffputer.pool_statistics([5.8, 7.2, 6.1, 8.5], 3)
-    assert found.statistic == pytest.approx(2.0540138, abs=5e-8)
-    assert found.df_denom == pytest.approx(342.22381, abs=5e-6)
-    assert found.p_value == pytest.approx(0.1060954, abs=5e-8)
-
-
 def test_d2_of_statistics_that_agree_is_theirs() -> None:
     assert diffputer.pool_statistics([6.0] * 4, 2).p_value == pytest.approx(stats.chi2.sf(6.0, 2))
 
@@ -455,101 +341,6 @@ def test_d2_refuses_what_is_no_statistic(statistics: list[float]) -> None:
         diffputer.pool_statistics(statistics, 1)
     with pytest.raises(SettingError, match="at least 1"):
         diffputer.pool_statistics([1.0, 2.0], 0)
-
-
-def test_d3_is_d1_where_the_likelihood_is_quadratic() -> None:
-    # With a known covariance that all draws share, likelihood ratios are Wald statistics.
-    q, _ = some_draws(m=5)
-    precision = np.array([[3.0, 1.0, 0.5], [1.0, 2.0, 0.2], [0.5, 0.2, 4.0]])
-
-    def likelihood(own: np.ndarray) -> Any:
-        return lambda theta: -0.5 * (theta - own) @ precision @ (theta - own)
-
-    full = [(own, likelihood(own)) for own in q]
-    null = [([], lambda _, own=own: likelihood(own)(np.zeros(3))) for own in q]
-    d3 = diffputer.pool_likelihood(full, null)
-    d1 = compare_restrictions(range(3), q, np.stack([np.linalg.inv(precision)] * 5))
-    assert d3.statistic == pytest.approx(d1.statistic)
-    assert d3.riv == pytest.approx(d1.riv)
-    assert d3.df_denom == pytest.approx(d1.df_denom)
-
-
-def test_d3_by_hand() -> None:
-    # No published example is at hand. Two draws count 20 and 30 events in 10 years; is the rate 1 a year?
-    # The log-likelihood is s log(rate) - 10 rate. Twice its gain over the rate 1 is 2 (20 log 2 - 10) =
-    # 7.7259 and 2 (30 log 3 - 20) = 25.9167 at the draws' own rates 2 and 3, mean 16.8213; at their mean 2.5
-    # it is 2 (20 log 2.5 - 15) = 6.6516 and 2 (30 log 2.5 - 15) = 24.9774, mean 15.8145. So riv = 3 (16.8213
-    # - 15.8145) = 3.0204, D3 = 15.8145 / 4.0204 = 3.9336, and the degrees of freedom are (1 + 1 / 3.0204)^2.
-    def likelihood(s: int) -> Any:
-        return lambda rate: s * math.log(rate[0]) - 10 * rate[0]
-
-    full = [([s / 10], likelihood(s)) for s in (20, 30)]
-    null = [([], lambda _: -10.0)] * 2
-    found = diffputer.pool_likelihood(full, null)
-    assert found.riv == pytest.approx(3.0204, abs=4e-4)
-    assert found.statistic == pytest.approx(3.9336, abs=4e-4)
-    assert found.df_denom == pytest.approx(1.7718, abs=4e-4)
-
-
-def test_d3_matches_parameters_by_name() -> None:
-    smf = pytest.importorskip("statsmodels.formula.api")
-    rng = np.random.default_rng(0)
-    tables = [pd.DataFrame(rng.normal(size=(40, 3)), columns=["y", "a", "b"]) for _ in range(4)]
-    null = [smf.ols("y ~ 1", t).fit() for t in tables]
-    same = diffputer.pool_likelihood([smf.ols("y ~ a + b", t).fit() for t in tables], null)
-    orders = ["y ~ b + a", *["y ~ a + b"] * 3]
-    other = diffputer.pool_likelihood(
-        [smf.ols(f, t).fit() for f, t in zip(orders, tables, strict=True)], null
-    )
-    assert other.statistic == pytest.approx(same.statistic)
-    assert other.riv == pytest.approx(same.riv)
-    strange = [smf.ols(f, t).fit() for f, t in zip(["y ~ a", *["y ~ b"] * 3], tables, strict=True)]
-    with pytest.raises(
-        InputError, match="draw 2 has 'Intercept', 'b' and an earlier one has 'Intercept', 'a'"
-    ):
-        diffputer.pool_likelihood(strange, null)
-
-
-def test_d3_counts_the_parameters_of_all_equations() -> None:
-    sm = pytest.importorskip("statsmodels.api")
-    rng = np.random.default_rng(0)
-    y, full, null = rng.integers(0, 3, 90), [], []
-    for _ in range(3):
-        x = sm.add_constant(pd.DataFrame({"x": rng.normal(size=90)}))
-        full.append(sm.MNLogit(y, x).fit(disp=False))
-        null.append(sm.MNLogit(y, x[["const"]]).fit(disp=False))
-    assert diffputer.pool_likelihood(full, null).df_num == 2  # a slope in each of two equations
-
-
-def test_d3_of_logistic_regressions_is_near_d1() -> None:
-    sm = pytest.importorskip("statsmodels.api")
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 2))
-    y = rng.random(400) < 1 / (1 + np.exp(-x @ [0.3, 0.2]))
-    full, null = [], []
-    for _ in range(5):
-        noisy = sm.add_constant(np.where(rng.random(x.shape) < 0.1, rng.normal(size=x.shape), x))
-        full.append(sm.Logit(y, noisy).fit(disp=False))
-        null.append(sm.Logit(y, noisy[:, :1]).fit(disp=False))
-    d1, d3 = diffputer.pool(full).wald(["x1", "x2"]), diffputer.pool_likelihood(full, null)
-    assert d3.df_num == 2
-    assert d3.statistic == pytest.approx(d1.statistic, rel=0.15)
-    assert d3.riv == pytest.approx(d1.riv, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("full", "null", "words"),
-    [
-        ([1.0, 2.0], [1.0, 2.0], "draw 1 of the full model is a float"),
-        ([(1.0, lambda t: 0.0)] * 3, [([], lambda t: 0.0)] * 2, "one fit for each draw"),
-        ([(1.0, lambda t: 0.0)], [([], lambda t: 0.0)], "at least 2"),
-        ([(1.0, lambda t: np.nan)] * 2, [([], lambda t: 0.0)] * 2, "finite"),
-        ([(1.0, lambda t: 0.0), ([1.0, 2.0], lambda t: 0.0)], [([], lambda t: 0.0)] * 2, "same parameters"),
-    ],
-)
-def test_d3_mistakes_are_explained(full: Any, null: Any, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        diffputer.pool_likelihood(full, null)
 
 
 # Simulation: draws from the exact posterior of a normal sample with holes

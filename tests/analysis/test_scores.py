@@ -19,12 +19,14 @@ from diffputer.analysis.distances import (
 from diffputer.analysis.iscore import energy_i_score
 from diffputer.analysis.propensities import propensity
 from diffputer.analysis.scores import (
+    coverage,
     covered,
     crps,
     end_rank,
     energy_score,
     level_score,
     probability_transform,
+    rank_histogram,
 )
 from diffputer.errors import InputError, SettingError
 
@@ -51,6 +53,27 @@ def test_levels_have_half_the_brier_score():
     truth = np.array([0, 1, 0])
     brier = ((shares - np.eye(3)[truth]) ** 2).sum(axis=1).mean()
     assert level_score(truth, draws, fair=False) == pytest.approx(brier / 2)
+
+
+@pytest.mark.parametrize(
+    ("score", "truth", "draws"),
+    [
+        (crps, np.zeros(3), np.zeros((2, 4))),
+        (crps, np.zeros(1), np.zeros((2, 4))),  # would be taken for four cells of one truth
+        (crps, np.zeros(2), np.zeros(2)),
+        (crps, np.zeros((3, 2)), np.zeros((2, 3, 2))),
+        (energy_score, np.zeros((3, 2)), np.zeros((2, 4, 2))),
+        (energy_score, np.zeros(3), np.zeros((2, 3))),
+        (level_score, np.zeros(3, dtype=int), np.zeros((2, 4), dtype=int)),
+        (covered, np.zeros(3), np.zeros((19, 4))),
+        (coverage, np.zeros(3), np.zeros((19, 4))),
+        (probability_transform, np.zeros(3), np.zeros((2, 4))),
+        (rank_histogram, np.zeros(3), np.zeros((9, 4))),
+    ],
+)
+def test_draws_must_be_of_the_cells_of_the_truth(score, truth, draws):
+    with pytest.raises(InputError, match=r"however: the shapes are \["):
+        score(truth, draws)
 
 
 @pytest.mark.parametrize("score", [crps, level_score])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from ..errors import InputError
 Floats = npt.NDArray[np.float64]
 ROUNDING = 1e-6  # of correlations: what inverting a nearly singular matrix may cost
 _ACCEPTED = (
-    "Return a statsmodels result, (estimates, covariance), (estimates, covariance, degrees of freedom), or a "
-    "model with coef_ and covariance_"
+    "Return a statsmodels result, a tuple (estimates, covariance) or (estimates, covariance, degrees of "
+    "freedom), or a model with coef_ and covariance_"
 )
+_INTERCEPTS = ("Intercept", "intercept", "const", "(Intercept)", "inflate_const")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +36,15 @@ class Estimates:
         Of the estimates within this table, [k, k].
     df
         Residual degrees of freedom of the analysis; infinite if it does not say.
+    aside
+        Names of what a test of all regressors leaves out: intercepts, thresholds, variances.
     """
 
     names: tuple[Hashable, ...]
     values: Floats
     covariance: Floats
     df: float = math.inf
+    aside: frozenset[Hashable] = frozenset()
 
 
 def read_estimates(result: Any, place: str = "the result") -> Estimates:
@@ -54,10 +58,13 @@ def read_estimates(result: Any, place: str = "the result") -> Estimates:
         - an object with ``params``, ``cov_params()`` and, if it has them, ``df_resid``: statsmodels' results;
         - an object with ``coef_``, ``covariance_`` (or ``sigma_``, as of ``BayesianRidge``) and, if it has
           them, ``intercept_``, ``feature_names_in_`` and ``df_resid``. A covariance with one row more than
-          there are coefficients begins with the intercept; one of equal size leaves the intercept out;
+          there are coefficients begins with the intercept; one of equal size leaves the intercept out.
+          Of discriminant analyses, with ``means_`` of classes, ``covariance_`` is that of the features:
+          they are refused;
         - a tuple ``(model, covariance)`` of an object with ``coef_``, read in the same way;
         - a tuple ``(estimates, covariance)`` or ``(estimates, covariance, df)``: numbers, arrays, Series or
-          dicts. One variance for each estimate may stand in place of the covariance.
+          dicts. One variance for each estimate may stand in place of the covariance. A list is refused:
+          it may as well be estimates alone.
     place
         Which result this is, for messages.
 
@@ -84,15 +91,25 @@ def read_estimates(result: Any, place: str = "the result") -> Estimates:
                 f"Pooling needs the covariance of the estimates, however: {place}, a "
                 f"{type(result).__name__}, has coef_ and no covariance_. Return (model, covariance)."
             )
+        if hasattr(result, "means_"):
+            raise InputError(
+                f"Pooling needs the covariance of the estimates, however: covariance_ of {place}, a "
+                f"{type(result).__name__}, is that of the features. Return (model, covariance)."
+            )
         return _checked(_of_linear_model(result, covariance, place), place)
-    if isinstance(result, tuple | list) and len(result) in (2, 3):
+    if isinstance(result, tuple) and len(result) in (2, 3):
         first, covariance, *rest = result
         if hasattr(first, "coef_"):
             found = _of_linear_model(first, covariance, place)
         else:
             found = _of_pair(first, covariance, place)
         df = _number(rest[0], f"the degrees of freedom of {place}") if rest else found.df
-        return _checked(Estimates(found.names, found.values, found.covariance, df), place)
+        return _checked(replace(found, df=df), place)
+    if isinstance(result, list):
+        raise InputError(
+            f"Pooling needs estimates and their covariance, however: {place} is a list, which may as well be "
+            "estimates alone. Return a tuple (estimates, covariance)."
+        )
     raise InputError(
         f"Pooling needs estimates and their covariance, however: {place} is a {type(result).__name__}. "
         f"{_ACCEPTED}."
@@ -100,7 +117,15 @@ def read_estimates(result: Any, place: str = "the result") -> Estimates:
 
 
 def _of_statsmodels(result: Any, place: str) -> Estimates:
-    params, covariance = result.params, result.cov_params()
+    params = result.params
+    try:
+        covariance = result.cov_params()
+    except Exception as error:
+        raise InputError(
+            f"Pooling needs the covariance of the estimates, however: {place}, a {type(result).__name__}, "
+            f"has none ({type(error).__name__}: {error}). Check whether the model could be fitted to that "
+            "table."
+        ) from error
     values = _array(params, f"the estimates of {place}").ravel(order="F")  # several equations: one by one
     if isinstance(covariance, pd.DataFrame):
         names = tuple(covariance.index)
@@ -115,7 +140,42 @@ def _of_statsmodels(result: Any, place: str) -> Estimates:
         values,
         _array(covariance, f"the covariance of {place}"),
         math.inf if df is None else _number(df, f"df_resid of {place}"),
+        _beside_regressors(getattr(result, "model", None), names, several=np.ndim(params) > 1),
     )
+
+
+def _beside_regressors(model: Any, names: tuple[Hashable, ...], several: bool) -> frozenset[Hashable]:
+    """Parameters of a statsmodels model that are no coefficients of regressors.
+
+    Names begin with those of the columns of ``exog``, after those of a model of inflated zeros; ``k_extra``
+    more (thresholds, dispersions) follow, or there are parameters without a name among them (variances).
+    """
+    shape: tuple[int, ...] = getattr(getattr(model, "exog", None), "shape", ())
+    known = list(getattr(model, "exog_names", None) or ())
+    width = shape[1] if len(shape) == 2 else 0
+    count = width + int(getattr(model, "k_inflate", 0))
+    if not width or len(known) not in (count, width + int(getattr(model, "k_extra", 0))):
+        return frozenset()  # a model with an order of its own
+    columns = known[:count]
+    if all(isinstance(name, int) for name in names):  # arrays, in an order of their own
+        ordered = [*columns] * (len(names) // count) if several else [*columns, *[None] * len(names)]
+        named = dict(zip(names, ordered, strict=False))
+        return frozenset(name for name in names if named[name] is None or is_intercept(named[name]))
+    if several:
+        return frozenset()  # of which intercepts are known by their names
+    return frozenset(name for name in names if name not in columns)
+
+
+def is_intercept(name: Hashable) -> bool:
+    """Whether a coefficient is an intercept, by its name; of several equations, by the last part of it.
+
+    Examples
+    --------
+    >>> is_intercept("const"), is_intercept(("1", "const")), is_intercept("x")
+    (True, True, False)
+    """
+    last = name[-1] if isinstance(name, tuple) and name else name
+    return last in _INTERCEPTS
 
 
 def _of_linear_model(model: Any, covariance: Any, place: str) -> Estimates:
@@ -222,13 +282,34 @@ def _checked(found: Estimates, place: str) -> Estimates:
     return found
 
 
-def stack_estimates(results: Sequence[Any]) -> tuple[tuple[Hashable, ...], Floats, Floats, float]:
-    """Read the results of all draws: names [k], estimates [m, k], covariances [m, k, k], smallest df.
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """Estimates of all draws.
+
+    Attributes
+    ----------
+    names, values, covariances
+        Of the coefficients: names [k], estimates [m, k] and covariances [m, k, k].
+    df
+        The smallest that a draw states.
+    regressors
+        Names of what is no intercept, threshold or variance.
+    """
+
+    names: tuple[Hashable, ...]
+    values: Floats
+    covariances: Floats
+    df: float
+    regressors: tuple[Hashable, ...]
+
+
+def stack_estimates(results: Sequence[Any]) -> Stacked:
+    """Read the results of all draws.
 
     Examples
     --------
-    >>> names, values, covariances, df = stack_estimates([(1.0, 0.1), (2.0, 0.2)])
-    >>> values.shape, covariances.shape, df
+    >>> stacked = stack_estimates([(1.0, 0.1), (2.0, 0.2)])
+    >>> stacked.values.shape, stacked.covariances.shape, stacked.df
     ((2, 1), (2, 1, 1), inf)
     """
     if len(results) < 2:
@@ -252,9 +333,30 @@ def stack_estimates(results: Sequence[Any]) -> tuple[tuple[Hashable, ...], Float
                 f"draw {number} has {_shown(found.names)}; they differ in {_shown(tuple(odd))}. State the "
                 "levels of categories, so that each draw has them all."
             )
-    values = np.stack([found.values for found in aligned])
-    covariances = np.stack([found.covariance for found in aligned])
-    return names, values, covariances, min(found.df for found in read)
+    aside = {name for found in read for name in found.aside}
+    return Stacked(
+        names,
+        np.stack([found.values for found in aligned]),
+        np.stack([found.covariance for found in aligned]),
+        min(found.df for found in read),
+        tuple(name for name in names if name not in aside and not is_intercept(name)),
+    )
+
+
+def listed(results: Iterable[Any], what: str = "results") -> list[Any]:
+    """The results of all draws as a list.
+
+    Examples
+    --------
+    >>> listed((1.0, 2.0))
+    [1.0, 2.0]
+    """
+    if not isinstance(results, Iterable):
+        raise InputError(
+            f"There must be a list of {what}, one for each draw, however: a {type(results).__name__} was "
+            "given. Analyse each completed table."
+        )
+    return list(results)
 
 
 def _shown(names: tuple[Hashable, ...]) -> str:

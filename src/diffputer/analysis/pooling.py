@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from ..errors import SettingError
-from .estimates import Floats, stack_estimates
+from .estimates import Floats, listed, stack_estimates
 from .wald import PooledTest, compare_restrictions
 
 
@@ -148,6 +148,7 @@ class Pooled:
     conf_level: float
     _values: Floats = field(repr=False)
     _covariances: Floats = field(repr=False)
+    _regressors: tuple[Hashable, ...] = field(repr=False)
 
     @property
     def draws_needed(self) -> int:
@@ -168,17 +169,23 @@ class Pooled:
         """Test several coefficients, or combinations of them, at once: the statistic D1.
 
         Li, Raghunathan and Rubin (1991); the increase of variance is taken as alike for all restrictions.
+        Of a single restriction in a small sample the degrees of freedom are those of Barnard and Rubin, as
+        in the table, of whose t the test is the square; mice has Reiter's there too, which differ a little.
 
         Parameters
         ----------
         restrictions
             Names of coefficients that are tested against 0 (for nested models: those that the smaller model
-            lacks), a dict of name -> value, or a matrix (an array, or a list of rows) with one row for each
-            restriction and one column for each coefficient. Default: all coefficients but the intercept.
+            lacks), a dict of name -> value, or a matrix (an array of two dimensions, or a list of rows) with
+            one row for each restriction and one column for each coefficient. Default: the coefficients of
+            all regressors. Intercepts are left out by their names ("Intercept", "const", ..., also as the
+            last part of a tuple); of statsmodels results also what is no column of the model's matrix:
+            thresholds of ordered levels, variances of random effects, dispersions.
         values
             What the rows of a matrix, or the named coefficients, are under the hypothesis.
         small_sample
-            Use Reiter's (2007) degrees of freedom if those of the complete data are known.
+            Use Reiter's (2007) degrees of freedom if those of the complete data are known, and Barnard and
+            Rubin's of a single restriction.
 
         Returns
         -------
@@ -189,7 +196,7 @@ class Pooled:
             tuple(self.table.index),
             self._values,
             self._covariances,
-            restrictions,
+            list(self._regressors) if restrictions is None else restrictions,
             values,
             df_complete=self.df_complete if small_sample else math.inf,
         )
@@ -241,12 +248,12 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
             f"df_complete must be a number above 0, however: it is {df_complete!r}. Give the residual "
             "degrees of freedom of the complete data: rows less coefficients."
         )
-    names, values, covariances, stated = stack_estimates(list(results))
-    known = stated if df_complete is None else float(df_complete)
-    found = apply_rubin(values, covariances, known)
+    draws = stack_estimates(listed(results))
+    known = draws.df if df_complete is None else float(df_complete)
+    found = apply_rubin(draws.values, draws.covariances, known)
     statistic = found.estimate / found.std_error
     margin = _t_quantile(0.5 + conf_level / 2, found.df) * found.std_error
-    index = pd.Index(list(names), tupleize_cols=False)
+    index = pd.Index(list(draws.names), tupleize_cols=False)
     table = pd.DataFrame(
         {
             "estimate": found.estimate,
@@ -267,7 +274,10 @@ def pool(results: Iterable[Any], *, conf_level: float = 0.95, df_complete: float
         pd.DataFrame(matrix, index=index, columns=index)
         for matrix in (found.within, found.between, found.total)
     )
-    return Pooled(table, within, between, total, len(values), known, conf_level, values, covariances)
+    m = len(draws.values)
+    return Pooled(
+        table, within, between, total, m, known, conf_level, draws.values, draws.covariances, draws.regressors
+    )
 
 
 def _is_number(value: Any) -> bool:

@@ -8,10 +8,12 @@ the probability integral transform; Hamill (Monthly Weather Review 2001) for ran
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SettingError
+from ..errors import InputError, SettingError
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -52,6 +54,7 @@ def covered(truth: Floats, draws: Floats, level: float = 0.9) -> Booleans:
     >>> covered(np.array([1.9, 2.1, 37.9, 38.1]), draws)
     array([False,  True,  True, False])
     """
+    _check_shapes(truth, draws, "[m]")
     k, ranks = end_rank(len(draws), level), _ranks(truth, draws)
     inside: Booleans = (k <= ranks) & (ranks <= len(draws) - k)
     return inside
@@ -86,6 +89,7 @@ def crps(truth: Floats, draws: Floats, *, fair: bool = True) -> float:
     >>> crps(truth, draws), crps(truth, draws, fair=False)
     (1.0, 1.5)
     """
+    _check_shapes(truth, draws, "[m]")
     n = len(draws)
     _check_draws(n, fair)
     # With draws in order the sum of x_j - x_i over pairs i < j is that of (2 i - n - 1) x_i, i from 1.
@@ -107,6 +111,7 @@ def energy_score(truth: Floats, draws: Floats, *, fair: bool = True) -> float:
     >>> energy_score(np.array([[0.0, 0.0]]), np.array([[[3.0, 4.0]], [[3.0, 4.0]]]))
     5.0
     """
+    _check_shapes(truth, draws, "[n, d]")
     n = len(draws)
     _check_draws(n, fair)
     to_truth = np.linalg.norm(draws - truth, axis=2).mean(axis=0)
@@ -128,6 +133,7 @@ def level_score(truth: NDArray[np.int64], draws: NDArray[np.int64], *, fair: boo
     >>> level_score(np.array([0]), np.array([[0], [1]]), fair=False)
     0.25
     """
+    _check_shapes(truth, draws, "[m]")
     n = len(draws)
     _check_draws(n, fair)
     wrong = (draws != truth).mean(axis=0)
@@ -150,6 +156,7 @@ def probability_transform(truth: Floats, draws: Floats, rng: np.random.Generator
     >>> probability_transform(np.array([0.0, 9.0]), np.arange(1.0, 10.0)[:, None].repeat(2, axis=1)).round(1)
     array([0. , 0.9])
     """
+    _check_shapes(truth, draws, "[m]")
     generator = np.random.default_rng(rng)
     ranks = _ranks(truth, draws, generator)
     u: Floats = (ranks + generator.uniform(size=len(truth))) / (len(draws) + 1)
@@ -169,6 +176,7 @@ def rank_histogram(truth: Floats, draws: Floats, bins: int = 10) -> list[int]:
     >>> rank_histogram(np.array([0.5, 9.5, 99.0]), np.arange(1.0, 20.0)[:, None].repeat(3, axis=1))
     [1, 0, 0, 0, 1, 0, 0, 0, 0, 1]
     """
+    _check_shapes(truth, draws, "[m]")
     n_ranks = len(draws) + 1
     if n_ranks % bins:
         raise SettingError(f"{bins} bins must divide {n_ranks} ranks evenly, however: they do not.")
@@ -184,6 +192,16 @@ def _ranks(truth: Floats, draws: Floats, rng: np.random.Generator | int = 0) -> 
     below, equal = (draws < truth).sum(axis=0), (draws == truth).sum(axis=0)
     ranks: NDArray[np.int64] = below + np.random.default_rng(rng).integers(0, equal + 1)
     return ranks
+
+
+def _check_shapes(truth: NDArray[Any], draws: NDArray[Any], expected: str) -> None:
+    """Refuse draws that are not of the cells of the truth: they would be broadcast, or fail far from here."""
+    shape, of_draws = np.shape(truth), np.shape(draws)
+    if len(shape) != expected.count(",") + 1 or of_draws[1:] != shape or len(of_draws) != len(shape) + 1:
+        raise InputError(
+            f"The truth must have the shape {expected} and the draws [N, {expected[1:]}, however: the shapes "
+            f"are {list(shape)} and {list(of_draws)}. Give each draw the cells of the truth."
+        )
 
 
 def _check_draws(n_draws: int, fair: bool) -> None:

@@ -1,28 +1,25 @@
-"""Tests of several parameters at once from m completed tables: the statistics D1, D2 and D3.
+"""Tests of several parameters at once from m completed tables: the statistics D1 and D2.
 
 D1 pools estimates and covariances (Li, Raghunathan and Rubin 1991, JASA 86; degrees of freedom for small
 samples by Reiter 2007, Biometrika 94), D2 test statistics alone (Li, Meng, Raghunathan and Rubin 1991,
-Statistica Sinica 1), D3 likelihoods (Meng and Rubin 1992, Biometrika 79). D1 is the one to use where there
-are covariances; D3 is as good for likelihood models and does not depend on how they are parametrised; D2
-needs least and is worth least: it has little power with few draws.
+Statistica Sinica 1). D1 is the one to use where there are covariances; D3, of
+:mod:`diffputer.analysis.likelihoods`, is as good for likelihood models; D2 needs least and is worth least:
+it has little power with few draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.special import chdtrc, fdtrc
 
 from ..errors import InputError, SettingError
-from .estimates import Floats
-
-_INTERCEPTS = ("Intercept", "intercept", "const", "(Intercept)")
+from .estimates import Floats, listed
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def compare_restrictions(
     values, covariances
         Estimates [m, k] and covariances [m, k, k] of the draws.
     restrictions, hypothesis
-        See :meth:`diffputer.analysis.pooling.Pooled.wald`.
+        See :meth:`diffputer.analysis.pooling.Pooled.wald`. Default: all coefficients are 0.
     df_complete
         Degrees of freedom of the complete data.
 
@@ -104,69 +101,103 @@ def compare_restrictions(
     riv = (1 + 1 / m) * float(np.trace(np.linalg.solve(u, b))) / k
     riv = 0.0 if (q == q[0]).all() else riv
     statistic = float(mean @ np.linalg.solve(u, mean)) / (k * (1 + riv))
-    return _test("D1", statistic, k, _reiter(riv, k, m, df_complete), riv, m)
+    return pooled_test("D1", statistic, k, _reiter(riv, k, m, df_complete), riv, m)
 
 
 def _read_restrictions(
     names: tuple[Hashable, ...], restrictions: Any, hypothesis: Any
 ) -> tuple[Floats, Floats]:
     """R [restrictions, k] and h [restrictions]."""
-    if restrictions is None:
-        restrictions = [name for name in names if name not in _INTERCEPTS]
     if isinstance(restrictions, Mapping):
         hypothesis, restrictions = list(restrictions.values()), list(restrictions)
-    if (given := _matrix_of(restrictions, names)) is not None:
-        matrix = np.atleast_2d(given)
+    chosen = _entries(names if restrictions is None else restrictions, names)
+    if (given := _matrix_of(chosen, names)) is not None:
+        matrix = given
         if matrix.ndim != 2 or matrix.shape[1] != len(names):
             raise InputError(
                 f"A matrix of restrictions must have one column for each of the {len(names)} coefficients, "
                 f"however: its shape is {matrix.shape}."
             )
     else:
-        chosen = [restrictions] if isinstance(restrictions, str) else list(restrictions)
-        if unknown := [name for name in chosen if name not in names]:
+        if unknown := [name for name in chosen if not _is_name(name, names)]:
+            row = len(chosen) == len(names) and all(isinstance(number, int | float) for number in chosen)
             raise InputError(
                 f"Restrictions must name coefficients, however: {', '.join(map(repr, unknown))} "
-                f"{'is' if len(unknown) == 1 else 'are'} none. There are {', '.join(map(repr, names))}."
+                f"{'is' if len(unknown) == 1 else 'are'} none. There are {', '.join(map(repr, names))}"
+                f"{f'; a matrix of one row is [{chosen}]' if row else ''}."
             )
         matrix = np.zeros((len(chosen), len(names)))
-        for row, name in enumerate(chosen):
-            matrix[row, names.index(name)] = 1.0
+        for row_number, name in enumerate(chosen):
+            matrix[row_number, names.index(name)] = 1.0
     if len(matrix) == 0:
         raise InputError(
             "A test needs restrictions, however: there are none. Name coefficients to be tested."
         )
     try:
-        target = np.broadcast_to(np.asarray(hypothesis, dtype=np.float64), (len(matrix),))
-    except ValueError:
+        numbers = np.asarray(hypothesis, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"Values of a hypothesis must be numbers, however: they are {hypothesis!r}."
+        ) from None
+    if numbers.shape not in ((), (1,), (len(matrix),)):
         raise InputError(
             f"There must be one value for each of the {len(matrix)} restrictions, however: "
-            f"{np.size(hypothesis)} were given."
-        ) from None
+            f"{numbers.size} were given."
+        )
+    target = np.broadcast_to(numbers, (len(matrix),))
     return matrix, target
 
 
-def _matrix_of(restrictions: Any, names: tuple[Hashable, ...]) -> Floats | None:
-    """The matrix that an array or rows of numbers are; None if these are names, of which some are tuples."""
+def _entries(restrictions: Any, names: tuple[Hashable, ...]) -> list[Any]:
+    """Names, or rows of a matrix. One dimension is names, in an array as in a list; two are rows.
+
+    A table is a matrix; its columns may be the names of the coefficients in any order.
+    """
+    if isinstance(restrictions, pd.DataFrame):
+        columns = list(restrictions.columns)
+        named = len(columns) == len(names) and set(columns) == set(names)
+        order = [columns.index(name) for name in names] if named else slice(None)
+        restrictions = restrictions.to_numpy()[:, order]
     if isinstance(restrictions, np.ndarray):
-        return restrictions.astype(np.float64) if restrictions.dtype.kind in "fiu" else None
-    rows = restrictions if isinstance(restrictions, list | tuple) else ()
+        if restrictions.ndim == 2 and restrictions.dtype.kind not in "biuf":
+            return [tuple(row) for row in restrictions.tolist()]  # names of several parts
+        restrictions = restrictions.tolist()
+    if isinstance(restrictions, str) or _is_name(restrictions, names):
+        return [restrictions]
+    return list(restrictions) if isinstance(restrictions, Iterable) else [restrictions]
+
+
+def _is_name(entry: Any, names: tuple[Hashable, ...]) -> bool:
+    """Whether this names a coefficient; True and False are not the names 1 and 0."""
+    return isinstance(entry, Hashable) and any(
+        entry == name and isinstance(entry, bool) == isinstance(name, bool) for name in names
+    )
+
+
+def _matrix_of(rows: list[Any], names: tuple[Hashable, ...]) -> Floats | None:
+    """The matrix that rows of numbers are; None if these are names, of which some are tuples."""
     if not rows or not all(
-        isinstance(row, list | np.ndarray) or (isinstance(row, tuple) and row not in names) for row in rows
+        isinstance(row, list | np.ndarray) or (isinstance(row, tuple) and not _is_name(row, names))
+        for row in rows
     ):
         return None
     try:
-        return np.array([[float(number) for number in row] for row in rows])
+        return np.array(rows, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            f"A matrix of restrictions must have rows of {len(names)} numbers, however: {restrictions!r}."
+            f"A matrix of restrictions must have rows of {len(names)} numbers, however: {rows!r}."
         ) from None
 
 
 def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
-    """Degrees of freedom of D1 in small samples; those of Li, Raghunathan and Rubin in large ones."""
+    """Degrees of freedom of D1 in small samples; those of Li, Raghunathan and Rubin in large ones.
+
+    Of one restriction in a small sample they are Barnard and Rubin's, so that D1 is the square of the
+    table's t: here it departs from mice, which has Reiter's for one restriction as well. Few draws, k (m - 1)
+    of 4 or less, are beyond Reiter's formula; Barnard and Rubin's are then scaled by (k + 1) / 2.
+    """
     if math.isinf(df_complete) or riv <= 0:
-        return df_complete if riv <= 0 else _denominator(riv, k, m)
+        return df_complete if riv <= 0 else large_sample_df(riv, k, m)
     t = k * (m - 1)
     shrunk = df_complete * (df_complete + 1) / (df_complete + 3)
     # Few draws or a tiny sample: Barnard and Rubin's for one coefficient, scaled as Li et al. scale theirs.
@@ -191,7 +222,7 @@ def _reiter(riv: float, k: int, m: int, df_complete: float) -> float:
     return 4 + 1 / (1 / c2 + a**2 / (t - 4) * missing)
 
 
-def _denominator(riv: float, k: int, m: int) -> float:
+def large_sample_df(riv: float, k: int, m: int) -> float:
     """Denominator degrees of freedom of D1 and D3 in large samples."""
     if riv <= 0:
         return math.inf
@@ -225,8 +256,10 @@ def pool_statistics(statistics: Iterable[float], df: int, *, kind: str = "chi2")
     """
     if kind not in ("chi2", "F"):
         raise SettingError(f"kind must be 'chi2' or 'F', however: it is {kind!r}.")
-    k = _count(df, "df")
-    d = np.asarray(list(statistics), dtype=np.float64)
+    k = whole_number(df, "df")
+    d = np.array(
+        [_statistic(given, number) for number, given in enumerate(listed(statistics, "statistics"), start=1)]
+    )
     m = len(d)
     if m < 2:
         raise InputError(f"Pooling needs at least 2 draws, however: {m} statistics were given. Draw more.")
@@ -239,131 +272,29 @@ def pool_statistics(statistics: Iterable[float], df: int, *, kind: str = "chi2")
     riv = (1 + 1 / m) * float(np.var(np.sqrt(d), ddof=1))
     statistic = (float(d.mean()) / k - (m + 1) / (m - 1) * riv) / (1 + riv)
     df_denom = k ** (-3 / m) * (m - 1) * (1 + 1 / riv) ** 2 if riv > 0 else math.inf
-    return _test("D2", statistic, k, df_denom, riv, m)
+    return pooled_test("D2", statistic, k, df_denom, riv, m)
 
 
-def pool_likelihood(full: Iterable[Any], null: Iterable[Any], *, df: int | None = None) -> PooledTest:
-    """Compare nested models by their likelihoods: D3.
-
-    The likelihood ratio of each completed table is taken twice: at that table's own estimates, and at the
-    means of the estimates of all tables. Parameters that have names are matched by them. Whether the smaller
-    model is a special case of the larger one is not checked: if it is not, the test means nothing.
-
-    Parameters
-    ----------
-    full, null
-        The larger and the smaller model, one fit for each draw: a statsmodels result whose model has
-        ``loglike`` (GLM, Logit, Poisson, OLS, ...), or a pair (parameters, log_likelihood) in which
-        ``log_likelihood(parameters)`` is the log-likelihood of that draw's table. statsmodels' linear models
-        maximise over the residual variance, so that it is not averaged over draws.
-    df
-        How many parameters the smaller model lacks. Default: the difference of their numbers.
-
-    Returns
-    -------
-    PooledTest
-        D3.
-
-    Examples
-    --------
-    >>> draws = [np.array([1.0, 2.0, 3.0]), np.array([1.5, 2.0, 3.5])]
-    >>> full = [(x.mean(), lambda mean, x=x: -0.5 * ((x - mean) ** 2).sum()) for x in draws]
-    >>> null = [([], lambda none, x=x: -0.5 * (x**2).sum()) for x in draws]
-    >>> pool_likelihood(full, null)
-    <D3: F(1, 25) = 11.27, p = 0.002525, riv = 0.25, 2 draws>
-    """
-    models = [_read_likelihoods(fits, name) for fits, name in ((full, "full"), (null, "null"))]
-    (theta, likelihoods), (theta0, likelihoods0) = models
-    m = len(likelihoods)
-    if m != len(likelihoods0):
-        raise InputError(
-            f"Both models need one fit for each draw, however: there are {m} of the full and "
-            f"{len(likelihoods0)} of the null model."
-        )
-    if m < 2:
-        raise InputError(f"Pooling needs at least 2 draws, however: there are {m} fits. Draw more.")
-    k = _count(theta.shape[1] - theta0.shape[1] if df is None else df, "df, the parameters that null lacks,")
-    own = _ratio(likelihoods, theta, likelihoods0, theta0)
-    common = _ratio(
-        likelihoods,
-        np.repeat(theta.mean(axis=0, keepdims=True), m, axis=0),
-        likelihoods0,
-        np.repeat(theta0.mean(axis=0, keepdims=True), m, axis=0),
-    )
-    riv = max(0.0, (m + 1) / (k * (m - 1)) * (own - common))
-    return _test("D3", common / (k * (1 + riv)), k, _denominator(riv, k, m), riv, m)
+def _statistic(given: Any, number: int) -> float:
+    """A number, also as an array of one."""
+    try:
+        value = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        value = np.empty(0)
+    if value.size != 1:
+        raise InputError(f"Statistics must be numbers, however: that of draw {number} is {given!r}.")
+    return float(value.reshape(()))
 
 
-def _read_likelihoods(fits: Iterable[Any], which: str) -> tuple[Floats, list[Callable[[Any], Any]]]:
-    """Parameters [m, k], in the order of the first draw, and log-likelihoods of the fits of one model."""
-    parameters: list[Floats] = []
-    likelihoods: list[Callable[[Any], Any]] = []
-    first: tuple[Hashable, ...] | None = None
-    for number, fit in enumerate(fits, start=1):
-        if isinstance(fit, tuple | list) and len(fit) == 2 and callable(fit[1]):
-            theta, likelihood = fit
-        elif hasattr(fit, "params") and callable(getattr(getattr(fit, "model", None), "loglike", None)):
-            theta, likelihood = fit.params, fit.model.loglike
-        else:
-            raise InputError(
-                "Likelihoods are read of statsmodels results and of pairs (parameters, log_likelihood), "
-                f"however: draw {number} of the {which} model is a {type(fit).__name__}."
-            )
-        names, values = _names_of(theta), np.asarray(theta, dtype=np.float64).ravel(order="F")
-        first = names if first is None else first
-        if names is not None and first is not None and names != first:
-            if set(names) != set(first) or len(set(names)) < len(names):
-                raise InputError(
-                    f"All draws must estimate the same parameters, however: in the {which} model draw "
-                    f"{number} has {', '.join(map(repr, names))} and an earlier one has "
-                    f"{', '.join(map(repr, first))}."
-                )
-            values = values[[names.index(name) for name in first]]
-            likelihood = _reordered(likelihood, [first.index(name) for name in names])
-        parameters.append(values)
-        likelihoods.append(likelihood)
-    if len({theta.shape for theta in parameters}) > 1:
-        raise InputError(
-            f"All draws must estimate the same parameters, however: those of the {which} model are "
-            f"{' or '.join(str(k) for k in sorted({theta.size for theta in parameters}))} in number."
-        )
-    return np.stack(parameters) if parameters else np.empty((0, 0)), likelihoods
-
-
-def _names_of(theta: Any) -> tuple[Hashable, ...] | None:
-    """Names of parameters, if they have any; those of several equations one equation after the other."""
-    if isinstance(theta, pd.Series):
-        return tuple(theta.index)
-    if isinstance(theta, pd.DataFrame):
-        return tuple((row, column) for column in theta.columns for row in theta.index)
-    return None
-
-
-def _reordered(likelihood: Callable[[Any], Any], order: list[int]) -> Callable[[Any], Any]:
-    """A likelihood of parameters in another order than its own."""
-    return lambda theta: likelihood(theta[order])
-
-
-def _ratio(full: list[Any], theta: npt.NDArray[Any], null: list[Any], theta0: npt.NDArray[Any]) -> float:
-    """Mean of 2 (log-likelihood of full less that of null) over the draws."""
-    ratios = []
-    for number, (one, at, other, at0) in enumerate(zip(full, theta, null, theta0, strict=True), start=1):
-        ratio = 2 * (float(one(at)) - float(other(at0)))
-        if not math.isfinite(ratio):
-            raise InputError(
-                f"Log-likelihoods must be finite, however: in draw {number} their difference is {ratio}."
-            )
-        ratios.append(ratio)
-    return float(np.mean(ratios))
-
-
-def _count(df: Any, name: str) -> int:
+def whole_number(df: Any, name: str) -> int:
+    """Degrees of freedom that a user gave."""
     if isinstance(df, bool) or not isinstance(df, int | np.integer) or df < 1:
         raise SettingError(f"{name} must be a whole number of at least 1, however: it is {df!r}.")
     return int(df)
 
 
-def _test(method: str, statistic: float, k: int, df_denom: float, riv: float, m: int) -> PooledTest:
+def pooled_test(method: str, statistic: float, k: int, df_denom: float, riv: float, m: int) -> PooledTest:
+    """A test by an F distribution, or by chi-square for infinite denominator degrees of freedom."""
     x = max(statistic, 0.0)
     p_value = float(chdtrc(k, k * x) if math.isinf(df_denom) else fdtrc(k, df_denom, x))
     return PooledTest(method, statistic, k, df_denom, p_value, riv, m)
