@@ -286,6 +286,19 @@ def test_why_cells_may_be_missing_is_said_with_care() -> None:
     assert "Nothing speaks against missing completely at random" in text
 
 
+def test_a_test_of_some_columns_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 12)), columns=[f"v{k}" for k in range(12)])
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    text = Page(make_report(frame, fill(frame))).text
+    assert "Little's test is silent" in text
+    monkeypatch.setattr(profiles, "TEST_WORK", 1)
+    assert (
+        "Little's test (of 10 of 12 columns of numbers) is silent"
+        in Page(make_report(frame, fill(frame))).text
+    )
+
+
 def test_a_column_of_one_value_has_not_drifted() -> None:
     frame = pd.DataFrame({"k": [7.0, 7.0, None] * 20, "x": np.arange(60.0)})
     assert "Filled values that differ from" not in Page(make_report(frame, frame.fillna(7.0))).text

@@ -132,16 +132,22 @@ def reasons(facts: Facts) -> list[str]:
                 f"{'is' if len(telling) == 1 else 'are'} missing"
             )
         if p_value < 0.05:
-            parts.append("Little's test speaks against it")
+            parts.append(f"Little's test{_of_a_part(profile)} speaks against it")
         words.append(
             f"Missing completely at random (MCAR) is implausible: {' and '.join(parts)}. Rows with holes "
             "differ from complete ones, so leaving them out may distort results. Imputation can make up "
             "for this as far as the columns that tell are in the table."
         )
     else:
+        # What was not asked, or of a part only, is not said to be silent.
+        silent = [
+            *(["values of other columns do not tell where holes are"] if len(asked) else []),
+            *([f"Little's test{_of_a_part(profile)} is silent"] if p_value >= 0.05 else []),
+        ]
         words.append(
-            "Nothing speaks against missing completely at random (MCAR): neither values of other columns nor "
-            "Little's test tell where holes are. That is no proof: weak or unusual dependence goes unnoticed."
+            f"Nothing speaks against missing completely at random (MCAR): "
+            f"{' and '.join(silent) or 'there was nothing to test'}. That is no proof: weak or unusual "
+            "dependence goes unnoticed."
         )
     words.append(
         "Whether cells are missing because of their own values (MNAR), such as high incomes that are not "
@@ -162,6 +168,11 @@ def reasons(facts: Facts) -> list[str]:
             "from several sources, times or versions of a form, some of which lack these."
         )
     return words
+
+
+def _of_a_part(profile: MissingnessProfile) -> str:
+    part = "" if profile.little is None else profile.little.part
+    return f" (of {part})" if part else ""
 
 
 def _missing_together(profile: MissingnessProfile) -> list[list[Any]]:
