@@ -217,6 +217,21 @@ def test_over_imputation_of_exact_draws_covers_what_it_says():
     assert "1,3" in repr(checked) or "2,7" in repr(checked)
 
 
+def test_the_baseline_knows_only_what_was_left_observed():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": ["a", "b"] * 50, "x": rng.normal(size=100)})
+
+    def naive(table, m):  # what the baseline means: the mode and the mean of the cells that are left
+        return [table.fillna({"c": table["c"].mode()[0], "x": table["x"].mean()})] * m
+
+    for max_folds in (1, None):
+        for seed in range(4):
+            lines = over_impute(frame, naive, max_folds=max_folds, rng=seed).to_frame()
+            assert lines["baseline"].tolist() == pytest.approx(lines["error"].tolist())
+    # Of even levels the one that is left more often was hidden less often: the baseline is worse than a coin.
+    assert lines["baseline"][0] >= 0.5
+
+
 def test_over_imputation_finds_what_is_wrong():
     def shifted(table, m):
         rng = np.random.default_rng(0)

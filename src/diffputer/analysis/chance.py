@@ -16,7 +16,7 @@ from .views import centre_and_deviation
 Floats = NDArray[np.float64]
 
 SHUFFLES = 499
-MOST_CELLS = 4_000  # of each sample: of larger ones, chance is told of so many, which overstates it
+MOST_CELLS = 2_000  # of each sample: of larger ones, chance is told of so many, which overstates it
 
 
 def probabilities(
