@@ -76,7 +76,7 @@ def table(n: int = 120, seed: int = 0) -> pd.DataFrame:
 
 def test_every_part_is_there() -> None:
     frame = table()
-    held = ColumnErrors(np.arange(3), np.full(3, 40), np.array([0.2, 0.8, 0.1]), np.array([0.8, 0.8, 0.5]))
+    held = ColumnErrors(np.arange(3), np.full(3, 60), np.array([0.2, 0.8, 0.1]), np.array([0.8, 0.8, 0.5]))
     schema = describe(read_table(frame))
     origin = Origin(
         method="a test",
@@ -98,7 +98,11 @@ def test_every_part_is_there() -> None:
     assert "Columns that could not be predicted" in parsed.text
     columns = data_of(page)["columns"]
     assert [column["name"] for column in columns] == ["x", "y", "c"]
-    assert [column["held"] for column in columns] == [[0.2, 0.8, 40], [0.8, 0.8, 40], [0.1, 0.5, 40]]
+    assert [column["held"] for column in columns] == [
+        [0.2, 0.8, 60, "better"],
+        [0.8, 0.8, 60, "no better"],
+        [0.1, 0.5, 60, "better"],
+    ]
     assert [[words[1] for words in column["warnings"]] for column in columns] == [
         [],
         ["Columns that could not be predicted"],
@@ -113,7 +117,7 @@ def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
     held = pd.DataFrame(
         {
             "kind": "continuous",
-            "n": [40, 5, 40, 40],
+            "n": [60, 5, 40, 60],
             "error": [0.9, 0.9, 0.0, 0.9],
             "baseline": [0.8, 0.8, 0.0, 0.8],
         },
@@ -121,8 +125,101 @@ def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
     )
     held["ratio"] = held["error"] / held["baseline"]  # of c both are never wrong, and y has few cells
     page = make_report(frame, draws_of(frame), origin=Origin(held_out=held))
-    found = [len(column["warnings"]) for column in data_of(page)["columns"]]
-    assert found == [1, 0, 0, 0]
+    found = [[line[:2] for line in column["warnings"]] for column in data_of(page)["columns"]]
+    serious, unknown = "Columns that could not be predicted", "Not known yet: were these predicted?"
+    assert found == [[["serious", serious]], [["note", unknown]], [], []]
+    assert "5 cells" in data_of(page)["columns"][1]["warnings"][0][2]
+
+
+def held_out(kind: str, n: int, error: float, baseline: float) -> Origin:
+    line = {"kind": kind, "n": n, "error": error, "baseline": baseline, "ratio": error / baseline}
+    return Origin(held_out=pd.DataFrame([line], index=["x" if kind == "continuous" else "c"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "error", "baseline", "bar", "severity"),
+    [
+        ("continuous", 12, 0.68, 0.69, "", "note"),
+        ("continuous", 200, 0.68, 0.69, "bad", "serious"),
+        ("continuous", 200, 0.5, 0.69, "good", None),
+        ("continuous", 12, 0.5, 0.69, "", None),
+        ("categorical", 9, 0.33, 0.33, "", "note"),
+        ("categorical", 900, 0.33, 0.33, "bad", "serious"),
+        ("categorical", 900, 0.2, 0.33, "good", None),
+        ("categorical", 3, 0.0, 0.33, "", None),
+    ],
+)
+def test_few_held_out_cells_settle_nothing(
+    kind: str, n: int, error: float, baseline: float, bar: str, severity: str | None
+) -> None:
+    frame = table()
+    page = make_report(frame, draws_of(frame), origin=held_out(kind, n, error, baseline))
+    found = [line[0] for column in data_of(page)["columns"] for line in column["warnings"]]
+    assert found == ([severity] if severity else [])
+    bars = [one["class"] for one in Page(page).named("span") if (one.get("class") or "").startswith("bar ")]
+    coloured = [word for word in bars if word != "bar "]
+    assert coloured == ([f"bar {bar}"] if bar else [])
+    assert ("not known yet" in page.split('id="data"')[0]) == (not bar)
+
+
+def test_verdicts_are_right_as_often_as_they_say() -> None:
+    from diffputer.analysis.verdicts import Verdict, judge
+
+    rng = np.random.default_rng(0)
+
+    def share(r_squared: float, n: int, wanted: Verdict) -> float:
+        signal = np.sqrt(r_squared) * rng.normal(size=(2000, n))
+        truth = signal + np.sqrt(1 - r_squared) * rng.normal(size=(2000, n))
+        errors, baselines = np.abs(truth - signal).mean(axis=1), np.abs(truth).mean(axis=1)
+        pairs = zip(errors.tolist(), baselines.tolist(), strict=True)
+        return float(np.mean([judge(e, b, n, levels=False) == wanted for e, b in pairs]))
+
+    for n in (12, 50, 200):
+        assert share(0.36, n, Verdict.NO_BETTER) < 0.05  # a fifth better than the mean
+        assert share(0.0, n, Verdict.BETTER) < 0.05
+    assert share(0.0, 200, Verdict.NO_BETTER) > 0.95
+    assert share(0.75, 50, Verdict.BETTER) > 0.95
+
+
+def test_a_column_filled_from_a_handful_of_cells_is_a_warning_whatever_it_holds() -> None:
+    rng = np.random.default_rng(0)
+    n = 240
+    few = np.arange(n) < 5
+    frame = pd.DataFrame(
+        {
+            "x": rng.normal(size=n),
+            "once": np.where(np.arange(n) < 1, 3.0, np.nan),
+            "same": np.where(few, 3.0, np.nan),
+            "few": np.where(few, rng.normal(size=n), np.nan),
+            "level": pd.Series(np.where(few, "a", None)),
+        }
+    )
+    page = make_report(frame, draws_of(frame))
+    title = "Filled from very few observed cells"
+    found = {
+        column["name"]: [words for _, name, words in column["warnings"] if name == title]
+        for column in data_of(page)["columns"]
+    }
+    assert found == {
+        "x": [],
+        "once": ["1 observed cell for 239"],
+        "same": ["5 observed cells for 235"],
+        "few": ["5 observed cells for 235"],
+        "level": ["5 observed cells for 235"],
+    }
+
+
+def test_single_cells_are_shown_with_the_range_of_their_draws() -> None:
+    frame = table()
+    draws = draws_of(frame, 5)
+    column = data_of(make_report(frame, draws))["columns"][0]
+    assert column["sure"]["draws"] == 5
+    drawn = np.array([one["x"].to_numpy() for one in draws])
+    places = [cell[0] - 1 for cell in column["chart"]["cells"]]
+    width = np.ptp(drawn[:, places], axis=0)
+    shown = np.array([cell[3] - cell[1] for cell in column["chart"]["cells"]])
+    assert np.corrcoef(width, shown)[0, 1] > 0.999
+    assert "90 %" not in Page(make_report(frame, draws)).text.split("Glossary")[0]
 
 
 @pytest.mark.parametrize(
@@ -287,6 +384,7 @@ def test_why_cells_may_be_missing_is_said_with_care() -> None:
 
 
 def test_a_test_of_some_columns_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(300, 12)), columns=[f"v{k}" for k in range(12)])
     frame = frame.mask(rng.random(frame.shape) < 0.2)

@@ -123,6 +123,58 @@ def test_filters_and_their_keys(page: Browser) -> None:
     assert "complete" not in page.run(NAMES)
 
 
+def test_enter_in_the_search_field_opens_the_first_that_was_found(page: Browser) -> None:
+    title = "return document.querySelector('#shown h3').textContent"
+    focus = "return document.activeElement.id"
+    page.press("/")
+    assert page.until(focus, "find") == "find"
+    page.press(*"da")
+    assert page.until(NAMES, ["day"]) == ["day"]
+    page.press("Enter")
+    assert page.until(title, "day") == "day"
+    assert page.until(focus, "column") == "column"  # so that arrows go on
+    top = "return Math.round(document.getElementById('column').getBoundingClientRect().top) < innerHeight"
+    assert page.until(top, True) is True
+    page.press("Right")
+    assert page.until(title, "complete") == "complete"
+    page.press("/")
+    assert page.until(focus, "find") == "find"
+    page.press("Enter")  # the words are still there, and the arrow had gone on
+    assert page.until(title, "day") == "day"
+    page.press("/")
+    page.until(focus, "find")
+    page.press(*"zzz", "Enter")  # finds nothing, opens nothing
+    assert (
+        page.until("return document.getElementById('found').textContent", "0 of 8 columns")
+        == "0 of 8 columns"
+    )
+    assert page.run(title) == "day"
+    assert page.run(focus) == "find"
+
+
+def test_the_first_that_was_found_is_the_first_in_the_table_as_it_is_sorted(page: Browser) -> None:
+    title = "return document.querySelector('#shown h3').textContent"
+    page.run("document.querySelector('#all th:nth-child(1) button').click()")
+    page.run("document.getElementById('find').focus()")
+    page.press(*"alp")
+    page.until(NAMES, ["alpha"])
+    page.press("Escape")
+    page.until("return document.getElementById('found').textContent", "8 of 8 columns")
+    first = page.run(NAMES)[0]
+    page.press("Enter")
+    assert page.until(title, first) == first
+
+
+def test_single_cells_say_that_their_lines_are_ranges(page: Browser) -> None:
+    page.run("location.hash = 'c0'")
+    words = "return document.getElementById('shown').textContent.includes(arguments[0])"
+    for text in ("median and range of the 6 draws", "71 % of the missing values lie in these ranges"):
+        for _ in range(100):
+            if page.run(words, text):
+                break
+        assert page.run(words, text) is True
+
+
 def test_a_column_opens_by_keyboard_and_arrows_go_on(page: Browser) -> None:
     title = "return document.querySelector('#shown h3').textContent"
     page.run("document.querySelector('#all a[href=\"#c1\"]').focus()")

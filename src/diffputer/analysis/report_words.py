@@ -10,7 +10,7 @@ import numpy as np
 from .origin import Origin
 from .profiles import MissingnessProfile
 from .report_facts import Facts
-from .wording import short
+from .wording import count, short
 
 SAME = 0.95  # correlation of holes from which columns are said to be missing together
 
@@ -26,10 +26,11 @@ GLOSSARY = {
     "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
     "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
     "categories: how many draws agree with the most frequent one.",
-    "90 % interval": "From the 5 % to the 95 % quantile of the draws of one cell. With few draws that is "
-    "nearly the smallest and the largest.",
+    "Range of draws": "From the smallest to the largest draw of one cell. If draws are right, the range of m "
+    "draws holds the missing value with probability (m − 1) / (m + 1): 67 % for 5 draws, 90 % for 19.",
     "Drift": "How filled values differ from observed ones: difference of means in standard deviations; for "
-    "categories, the share of cells that would need another level (total variation).",
+    "categories, the share of cells that would need another level (total variation). A column is marked "
+    "where chance would do so in less than one of a hundred.",
     "AUC": "How well values of other columns tell, on rows not seen before, where a column is missing: 0.5 "
     "is chance, 1 is certainty. That columns are missing together does not count.",
     "MCAR": "Missing completely at random: holes have nothing to do with any value. Complete rows are "
@@ -55,17 +56,6 @@ def percent(part: float, whole: float) -> str:
     if share < 0.001 or share > 0.999:
         return "< 0.1 %" if share < 0.5 else "> 99.9 %"
     return f"{100 * share:.1f} %"
-
-
-def count(number: int, word: str) -> str:
-    """Write a number and its word.
-
-    Examples
-    --------
-    >>> count(1, "row"), count(2000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def overall_errors(origin: Origin) -> tuple[float, float] | None:

@@ -162,10 +162,10 @@ function facts(column) {
   const wide = (name, words) => body.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { colspan: 2 }, words)));
   line("cells", (column.rows - column.missing).toLocaleString("en"), (column.missing - column.left).toLocaleString("en"));
   for (const row of column.stats) line(...row);
-  if (column.held) wide("held-out error", `${column.held[0].toFixed(2)}; ${column.held[1].toFixed(2)} by the ${column.chart && column.chart.type === "levels" ? "most frequent level" : "mean"} (${column.held[2].toLocaleString("en")} cells)`);
+  if (column.held) wide("held-out error", `${column.held[0].toFixed(2)}; ${column.held[1].toFixed(2)} by the ${column.chart && column.chart.type === "levels" ? "most frequent level" : "mean"} (${column.held[2].toLocaleString("en")} cells${column.held[3] === "not known yet" ? ": not known yet" : ""})`);
   if (column.sure && "spread" in column.sure) {
     wide("spread of draws", `${column.sure.spread.toFixed(2)} standard deviations of the column`);
-    wide("90 % interval", `${column.sure.width} wide, the median cell`);
+    wide("range of draws", `${column.sure.width} wide, the median cell`);
   }
   if (column.sure && "agreement" in column.sure) wide("draws that agree", `${percent(column.sure.agreement)} on average`);
   if (column.drift) wide("drift", column.drift);
@@ -193,7 +193,7 @@ function describe(place, room) {
   } else {
     left.append(legend(["", "observed"], ...(filled ? [["f", chart.draws.length ? "filled, all draws and single ones" : "filled"]] : [])), histogram(column, width));
     if (chart.outside > 0) left.append(make("p", { class: "hint" }, `${percent(chart.outside)} of the observed values lie outside the picture.`));
-    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and 90 % interval of the draws`), singleCells(column, width));
+    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and range of the ${column.sure.draws} draws`), singleCells(column, width), make("p", { class: "hint" }, `If draws are right, ${percent((column.sure.draws - 1) / (column.sure.draws + 1))} of the missing values lie in these ranges.`));
   }
   article.append(both);
   return article;
@@ -219,6 +219,11 @@ function goTo(place) {
   if (place < 0 || place >= data.columns.length) return;
   showColumn(place);
   history.replaceState(null, "", `#c${place}`);
+}
+
+function openColumn(place) {
+  if (location.hash === `#c${place}`) followHash(); // again
+  else location.hash = `c${place}`;
 }
 
 function followHash() {
@@ -293,11 +298,15 @@ function drawAll() {
 
 document.documentElement.classList.add("on");
 document.querySelectorAll(".sort").forEach(button => button.addEventListener("click", () => sortTable(button)));
-document.querySelector("form.filters").addEventListener("submit", event => event.preventDefault());
+document.querySelector("form.filters").addEventListener("submit", event => {
+  event.preventDefault(); // Enter in the search field: open the first that was found
+  const row = [...by("all").tBodies[0].rows].find(one => !one.hidden);
+  if (row) openColumn(indexOf(row));
+});
 for (const id of ["find", "kind", "which"]) by(id).addEventListener("input", filterColumns);
 by("all").addEventListener("click", event => {
   const row = event.target.closest("tbody tr");
-  if (row && !event.target.closest("a")) location.hash = `c${indexOf(row)}`;
+  if (row && !event.target.closest("a")) openColumn(indexOf(row));
 });
 document.addEventListener("click", event => {
   const link = event.target.closest('a[href^="#c"]');
