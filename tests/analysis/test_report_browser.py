@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.analysis import make_report
+from diffputer.analysis import make_report, profiles
 
 from ..browser import BROWSER, DRIVER, Browser
 from .test_report import EVIL, draws_of
@@ -208,6 +208,26 @@ def test_every_control_can_be_reached_and_has_a_name(page: Browser) -> None:
     levels = page.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_names_do_not_overprint_on_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(80, 20)), columns=[f"a_measured_column_{k}" for k in range(20)])
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    path = tmp_path / "wide.html"
+    path.write_text(make_report(frame, draws_of(frame, 2)), encoding="utf-8")
+    rows = """
+        return [...document.querySelectorAll('#together text[text-anchor=end]')]
+            .map(e => [e.textContent, e.getBoundingClientRect()]).map(([t, r]) => [t, r.left, r.top, r.bottom])"""
+    with Browser() as phone:
+        phone.become_a_phone(360)
+        phone.open(path)
+        found = phone.run(rows)
+        assert len({words for words, *_ in found}) == len(found) == 20  # told apart by how they end
+        assert all(left >= 0 for _, left, _, _ in found)
+        assert all(after[2] - before[2] >= 14 for before, after in pairwise(found))
+        assert phone.run("return document.documentElement.scrollWidth") <= 360
 
 
 def test_a_phone_needs_no_sideways_scrolling(report: Path) -> None:

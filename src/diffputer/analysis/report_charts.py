@@ -24,7 +24,7 @@ def held_cell(one: ColumnFacts) -> str:
     ratio = ratio_of(one)
     if ratio is None:
         return ""
-    words = f"{one.held.error:.2f} <small>of {one.held.baseline:.2f}</small>"
+    words = f'{one.held.error:.2f} <small class="own">of {one.held.baseline:.2f}</small>'
     verdict = judge_line(one.held)
     if verdict == Verdict.UNKNOWN:
         words += f' <small title="{count(int(one.held.n), "cell")}: not known yet">?</small>'
