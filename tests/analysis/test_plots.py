@@ -140,6 +140,18 @@ def test_shapes_must_agree():
             plot_distributions(frame, **wrong)
 
 
+def test_names_do_not_run_into_their_notes():
+    frame = pd.DataFrame(
+        {"a_name_of_eighteen": [1.0, 2.0, None], "x": [1.0, None, 2.0], "y": [1.0, 2.0, 3.0]}
+    )
+    figure = plot_distributions(frame, frame.fillna(1.5))
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        title, note = panel._left_title, panel._right_title
+        above = title.get_text().endswith("\n")
+        assert above or title.get_window_extent().x1 < note.get_window_extent().x0
+
+
 def test_values_of_several_completed_tables_are_put_together():
     holes = pd.DataFrame({"c": ["a", "a", "a", "b", None, None], "x": [1.0, 2.0, 3.0, 4.0, None, None]})
     draws = [holes.fillna({"c": "a", "x": 1.0}), holes.fillna({"c": "b", "x": 4.0})]

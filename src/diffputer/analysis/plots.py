@@ -29,6 +29,7 @@ from .style import (
     edges_of,
     finite,
     fit_to_axis,
+    head,
     say,
     written,
 )
@@ -169,12 +170,8 @@ def _head(axes: Axes, name: Any, holes: Booleans) -> None:
     share = float(holes.mean()) if holes.size else 0.0
     percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
     words = f"{percent} missing" if share > 0 else "complete"
-    axes.set_title(written(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
-    axes.set_title(words, loc="right", fontsize=SMALL, color=GREY)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(GREY)
-    axes.tick_params(labelsize=SMALL, color=GREY, labelcolor=GREY, length=2.5)
+    head(axes, str(name), words)
+    axes.spines["left"].set_visible(False)
 
 
 def _legend(with_truth: bool) -> list[Any]:

@@ -270,6 +270,8 @@ function together() {
       if (value === null || i === j) return;
       svg.append(draw("rect", { class: value > 0 ? "pos" : "neg", "fill-opacity": Math.sqrt(Math.min(1, Math.abs(value))).toFixed(2), x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 },
         tip(`${data.columns[a].name} and ${data.columns[b].name}: ${value.toFixed(2)}`)));
+      // On paper without colours a stroke tells negative ones.
+      if (value < 0) svg.append(draw("line", { class: "ng", "stroke-opacity": Math.sqrt(Math.min(1, -value)).toFixed(2), x1: x + 2, x2: x + step - 2, y1: y + step - 2, y2: y + 2 }));
       if (step > 26 && Math.abs(value) >= 0.1) svg.append(draw("text", { class: "ink mark", x: x + step / 2, y: y + step / 2 + 4, "text-anchor": "middle" }, value.toFixed(1).replace("0.", ".").replace("-", "−")));
     });
   });
