@@ -289,7 +289,7 @@ def _test(view: View, rng: np.random.Generator, notes: list[str]) -> LittleTest 
     ]
     rows = some_rows(view.table.n_rows, TEST_ROWS, rng)
     chosen = numeric
-    work = len(np.unique(view.missing[np.ix_(rows, numeric)], axis=0)) * len(numeric) ** 3
+    work = len(np.unique(view.missing[rows][:, numeric], axis=0)) * len(numeric) ** 3
     if len(numeric) > TEST_COLUMNS and (work > TEST_WORK or len(rows) <= len(numeric) + 1):
         # Chosen and tested on the same rows, columns would tell of holes by chance.
         order = rng.permutation(rows)
