@@ -206,6 +206,10 @@ def _estimate(
 
     Shape: filled [n, p] with 0 in the holes, patterns [g, p], group [n], sizes [g].
     """
+    order = np.argsort(group, kind="stable")  # rows of one pattern together
+    filled, group = filled[order], group[order]
+    ends = np.cumsum(sizes).astype(np.int64).tolist()
+    rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     n, p = filled.shape
     observed = patterns[group]
     mean, covariance = np.zeros(p), np.eye(p)
@@ -217,7 +221,9 @@ def _estimate(
         regression = covariance @ np.where(pairs, inverse, 0.0)  # of all columns on the observed ones
         left = sizes @ (covariance - regression @ covariance).reshape(len(sizes), -1)
         gap = np.where(observed, filled - mean, 0.0)
-        expected = np.where(observed, filled, mean + np.einsum("npq,nq->np", regression[group], gap))
+        # Pattern by pattern: a regression for each row would take rows times columns squared of memory.
+        fitted = np.concatenate([gap[part] @ one.T for part, one in zip(rows, regression, strict=True)])
+        expected = np.where(observed, filled, mean + fitted)
         new_mean = expected.mean(axis=0)
         centred = expected - new_mean
         new = (centred.T @ centred + left.reshape(p, p)) / n
