@@ -26,7 +26,7 @@ Booleans = NDArray[np.bool_]
 
 TEST_ROWS = 5_000  # Little's test at most
 TEST_WORK = 4e7  # patterns times columns cubed up to which it is of all columns: about three seconds
-TEST_COLUMNS = 10  # else of so many: with more patterns it sees less, and 100 columns would take a minute
+TEST_COLUMNS = 10  # else of so many: with more patterns it sees less; 100 columns take half a minute
 TREE_ROWS, TREE_TARGETS, TREE_FEATURES = 2_000, 20, 50  # asking trees at most
 SURE = 3.0  # standard deviations above 0.5 at which an AUC is no chance
 NAMED = 3  # columns that tell most of a hole are named
