@@ -158,9 +158,8 @@ def run_demo(
     figure = plot_distributions(
         table.frame,
         ours,
-        table.frame.isna(),
-        imputer.schema_,
         truth=truth,
+        schema=imputer.schema_,
         title="California housing: observed and imputed values",
         note="Imputed values are expected values, so they spread less than the truth",
     )

@@ -54,6 +54,40 @@ def test_a_title_does_not_run_into_its_note():
     assert beside == {True, False}
 
 
+def test_no_word_is_cut_off():
+    holes = hostile()[["town", "day", "wait"]].rename(columns={"day": "a_rather_long_name_of_a_day"})
+    draws = hot_deck(holes, 3)
+    checked = over_impute(holes, hot_deck, max_folds=1)
+    for axes in (
+        plot_missing_matrix(holes),
+        plot_missing_rates(holes),
+        plot_co_missingness(holes),
+        plot_co_missingness(holes, values="share"),
+        plot_patterns(holes),
+        plot_uncertainty(holes, draws),
+        plot_density(holes, draws, "town"),
+        plot_strips(holes, draws, "town"),
+        plot_pair(holes, draws, "town", "wait"),
+        plot_propensity(propensity(holes, draws)),
+        plot_over_imputation(checked, "town"),
+        plot_over_imputation(checked, "wait"),
+        plot_transform(checked),
+        plot_trace([SimpleNamespace(round=1, change=0.1, held_out_error=0.5, baseline_error=0.9)]),
+    ):
+        axes.figure.draw_without_rendering()
+        page = axes.figure.bbox
+        texts = [axes.xaxis.label, axes.yaxis.label, axes._left_title, axes._right_title, *axes.texts]
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            places = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+            texts += [text for place, text in places if low <= place <= high]
+        for text in texts:
+            if text.get_text() and text.get_visible():
+                box = text.get_window_extent()
+                assert min(box.x0 - page.x0, page.x1 - box.x1) > -2, text.get_text()
+                assert min(box.y0 - page.y0, page.y1 - box.y1) > -2, text.get_text()
+
+
 def test_a_constant_that_is_filled_with_itself_has_bars_of_the_same_height():
     holes = pd.DataFrame({"k": [7.0, 7.0, 7.0, None]})
     axes = render(plot_density(holes, [holes.fillna(7.0)] * 3, "k"))
@@ -167,12 +201,16 @@ def test_sorted_rows_start_with_most_holes():
 def test_squares_of_columns_missing_together():
     together = np.array([[np.nan, np.nan, 1], [1, 1, np.nan], [1, 1, np.nan], [1, 1, 1.0]])
     axes = plot_co_missingness(together)
-    assert [text.get_text() for text in axes.texts] == ["1.00", "−0.58", "−0.58"]
-    faces = [patch.get_facecolor()[0] for patch in axes.patches]
+    assert [text.get_text() for text in axes.texts] == ["1.00", "−0.58", "−0.58", "1", "0.5", "0.1"]
+    faces = [patch.get_facecolor()[0] for patch in axes.patches[:3]]
     assert faces[0] < 0.9  # filled
     assert faces[1:] == [1.0, 1.0]  # hollow
     shares = plot_co_missingness(together, values="share")
-    assert [text.get_text() for text in shares.texts] == ["1.00", "0.00", "0.00"]
+    assert [text.get_text() for text in shares.texts[:3]] == ["1.00", "0.00", "0.00"]
+    pairs, scale = axes.patches[:3], axes.patches[3:]
+    assert [one.get_width() ** 2 / scale[0].get_width() ** 2 for one in scale] == pytest.approx([1, 0.5, 0.1])
+    assert pairs[0].get_width() == pytest.approx(scale[0].get_width())  # 1.00 is as large as the 1 beside it
+    assert all(one.get_x() > 2.5 for one in scale)  # not among the pairs
     with pytest.raises(SettingError, match="'share'"):
         plot_co_missingness(together, values="nonsense")
 

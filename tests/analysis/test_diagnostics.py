@@ -90,6 +90,63 @@ def test_drift_of_a_known_shift():
     assert "no verdict" in repr(drift(holes, same))
 
 
+def marked(values, holes, filled=None):
+    column = pd.Series(values)
+    full = column if filled is None else column.where(~holes, filled)
+    return bool(
+        drift(pd.DataFrame({"c": column.mask(holes)}), pd.DataFrame({"c": full})).to_frame()["marked"][0]
+    )
+
+
+SAMPLES = {
+    "60 levels": lambda rng: (rng.choice([f"L{k}" for k in range(60)], 400), rng.random(400) < 0.25),
+    "2 levels": lambda rng: (rng.choice(["a", "b"], 60), rng.random(60) < 0.25),
+    "few normal": lambda rng: (rng.normal(size=100), np.arange(100) < 15),
+    "heavy tails": lambda rng: (rng.standard_t(2, size=120), np.arange(120) < 40),
+    "skewed": lambda rng: (rng.lognormal(0, 1.5, 80), np.arange(80) < 20),
+    "counts": lambda rng: (rng.poisson(0.7, 70).astype(float), np.arange(70) < 20),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_true_values_are_hardly_ever_marked(name):
+    found = [marked(*SAMPLES[name](np.random.default_rng(seed))) for seed in range(100)]
+    assert sum(found) <= 4  # 1 % is meant
+
+
+def test_real_drift_is_still_found():
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, holes = rng.normal(size=800), np.arange(800) < 200
+        levels = rng.choice([f"L{k}" for k in range(60)], 800)
+        other = rng.choice(
+            [f"L{k}" for k in range(60)], 800, p=np.r_[np.full(30, 0.7), np.full(30, 1.3)] / 60
+        )
+        found.append(
+            (
+                marked(x, holes, x + 0.5),
+                marked(x, holes, 0.3 * x),
+                marked(levels, holes, np.where(rng.random(800) < 0.3, "L0", levels)),
+                marked(levels, holes, other),
+            )
+        )
+    shares = np.mean(found, axis=0)
+    assert shares[:3].tolist() == [1.0, 1.0, 1.0]
+    assert shares[3] < 1.0  # a third less or more of each of 60 levels cannot be seen in 200 cells
+
+
+def test_draws_of_the_same_cells_are_not_taken_for_more_cells():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(40):
+        x, holes = rng.normal(size=60), np.arange(60) < 12
+        table, full = pd.DataFrame({"x": np.where(holes, np.nan, x)}), pd.DataFrame({"x": x})
+        noisy = [full + np.where(holes, rng.normal(0, 0.1, 60), 0)[:, None] for _ in range(20)]
+        found.append(drift(table, noisy).to_frame()["marked"][0])
+    assert sum(found) <= 2
+
+
 def test_the_kolmogorov_smirnov_distance_is_scipys():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 9, 50).astype(float), rng.integers(3, 12, 70).astype(float)
@@ -158,6 +215,21 @@ def test_over_imputation_of_exact_draws_covers_what_it_says():
     u = checked["x"].transform()
     assert stats.kstest(u, "uniform").pvalue > 0.001
     assert "1,3" in repr(checked) or "2,7" in repr(checked)
+
+
+def test_the_baseline_knows_only_what_was_left_observed():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": ["a", "b"] * 50, "x": rng.normal(size=100)})
+
+    def naive(table, m):  # what the baseline means: the mode and the mean of the cells that are left
+        return [table.fillna({"c": table["c"].mode()[0], "x": table["x"].mean()})] * m
+
+    for max_folds in (1, None):
+        for seed in range(4):
+            lines = over_impute(frame, naive, max_folds=max_folds, rng=seed).to_frame()
+            assert lines["baseline"].tolist() == pytest.approx(lines["error"].tolist())
+    # Of even levels the one that is left more often was hidden less often: the baseline is worse than a coin.
+    assert lines["baseline"][0] >= 0.5
 
 
 def test_over_imputation_finds_what_is_wrong():

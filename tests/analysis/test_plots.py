@@ -68,7 +68,7 @@ def test_nothing_breaks_a_panel(share, with_truth):
     full = odd_table()
     holes = full.mask(np.random.default_rng(1).random(full.shape) < share)
     mask = holes.isna().to_numpy()
-    figure = plot_distributions(holes, full, mask, described(holes), truth=full if with_truth else None)
+    figure = plot_distributions(holes, full, truth=full if with_truth else None)
     assert draw(figure).startswith(b"\x89PNG")
     assert len(figure.axes) == full.shape[1]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -88,7 +88,7 @@ def test_containers(convert):
     rng = np.random.default_rng(0)
     full = pd.DataFrame({"x": rng.normal(size=50), "y": rng.normal(size=50)})
     holes = full.mask(rng.random(full.shape) < 0.3)
-    figure = plot_distributions(convert(holes), convert(full), holes.isna(), described(convert(holes)))
+    figure = plot_distributions(convert(holes), convert(full))
     assert draw(figure)
 
 
@@ -97,7 +97,7 @@ def test_curves_are_densities_where_the_values_are():
     x = np.r_[rng.normal(0, 1, 500), np.full(500, np.nan)]
     full = pd.DataFrame({"x": np.where(np.isnan(x), rng.normal(3, 0.2, 1000), x)})
     holes = pd.DataFrame({"x": x})
-    panel = plot_distributions(holes, full, holes.isna(), described(holes)).axes[0]
+    panel = plot_distributions(holes, full).axes[0]
     where, height = panel.lines[0].get_data()
     assert where[np.argmax(height)] == pytest.approx(3.0, abs=0.15)
     assert np.trapezoid(height, where) == pytest.approx(1.0, abs=0.05)
@@ -107,7 +107,7 @@ def test_curves_are_densities_where_the_values_are():
 def test_levels_are_shares_with_the_truth_marked():
     holes = pd.DataFrame({"c": ["a", "a", "a", "b", None, None]})
     full, truth = holes.fillna("b"), holes.fillna("a")
-    panel = plot_distributions(holes, full, holes.isna(), described(holes), truth=truth).axes[0]
+    panel = plot_distributions(holes, full, truth=truth, schema=described(holes)).axes[0]
     assert [bar.get_width() for bar in panel.patches] == [0.75, 0.25, 0.0, 1.0]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["a", "b"]
     marks = [segment[0][0] for segment in panel.collections[0].get_segments()]
@@ -118,7 +118,7 @@ def test_few_integers_are_steps_and_steep_numbers_logarithms():
     rng = np.random.default_rng(0)
     full = pd.DataFrame({"n": rng.integers(0, 5, 200), "m": rng.lognormal(5, 3, 200)})
     holes = full.mask(rng.random(full.shape) < 0.3)
-    steps, steep = plot_distributions(holes, full, holes.isna(), described(holes)).axes
+    steps, steep = plot_distributions(holes, full).axes
     assert steps.patches[0].get_data().edges.tolist() == [-0.5, 0.5, 1.5, 2.5, 3.5, 4.5]
     assert steep.get_xlim()[1] < 10
     assert steep.xaxis.get_major_formatter()(3) == "1,000"
@@ -128,15 +128,53 @@ def test_wide_tables_show_the_columns_with_most_holes():
     rng = np.random.default_rng(0)
     full = pd.DataFrame(rng.normal(size=(40, 30)), columns=[f"c{i}" for i in range(30)])
     mask = np.arange(40)[:, None] < np.arange(30)  # c29 has most
-    figure = plot_distributions(full.mask(mask), full, mask, described(full), max_panels=5)
+    figure = plot_distributions(full.mask(mask), full, max_panels=5)
     assert [axes.get_title("left") for axes in figure.axes] == ["c25", "c26", "c27", "c28", "c29"]
     assert "5 of 30 columns" in figure.get_supxlabel()
 
 
 def test_shapes_must_agree():
     frame = pd.DataFrame({"x": [1.0, 2.0]})
-    with pytest.raises(InputError, match="the mask has the shape"):
-        plot_distributions(frame, frame, np.zeros((3, 1), bool), described(frame))
+    for wrong in ({"completed": frame.head(1)}, {"completed": frame, "truth": frame.head(1)}):
+        with pytest.raises(InputError, match="rows and columns of the incomplete one"):
+            plot_distributions(frame, **wrong)
+
+
+def test_names_do_not_run_into_their_notes():
+    frame = pd.DataFrame(
+        {"a_name_of_eighteen": [1.0, 2.0, None], "x": [1.0, None, 2.0], "y": [1.0, 2.0, 3.0]}
+    )
+    figure = plot_distributions(frame, frame.fillna(1.5))
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        title, note = panel._left_title, panel._right_title
+        above = title.get_text().endswith("\n")
+        assert above or title.get_window_extent().x1 < note.get_window_extent().x0
+
+
+def test_values_of_several_completed_tables_are_put_together():
+    holes = pd.DataFrame({"c": ["a", "a", "a", "b", None, None], "x": [1.0, 2.0, 3.0, 4.0, None, None]})
+    draws = [holes.fillna({"c": "a", "x": 1.0}), holes.fillna({"c": "b", "x": 4.0})]
+    levels, numbers = plot_distributions(holes, draws).axes
+    assert [bar.get_width() for bar in levels.patches] == [0.75, 0.25, 0.5, 0.5]
+    where, height = numbers.patches[-1].get_data()[1], numbers.patches[-1].get_data()[0]
+    assert height[[0, -1]] == pytest.approx([0.5, 0.5])
+    assert where[0] == 0.5
+    assert (
+        "2 cells filled 2 times"
+        in plot_distributions(holes[["x"]], [d[["x"]] for d in draws]).get_supxlabel()
+    )
+
+
+def test_it_is_called_like_its_siblings():
+    from inspect import signature
+
+    from diffputer.analysis import plot_density, plot_pair, plot_strips, plot_uncertainty
+
+    for sibling in (plot_density, plot_strips, plot_pair, plot_uncertainty, plot_distributions):
+        names = list(signature(sibling).parameters)
+        assert names[:2] == ["table", "completed"]
+        assert signature(sibling).parameters["schema"].default is None
 
 
 def test_one_column_on_given_axes():

@@ -154,6 +154,41 @@ def test_values_of_a_column_with_holes_still_tell():
     assert got.loc["b", "told_by"][0] == "a"
 
 
+def test_littles_test_keeps_the_complete_column_that_drives_the_holes():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1000, 22))
+    x[np.ix_(x[:, 21] > 0, range(10))] = np.nan
+    x[np.ix_(rng.random(1000) < 0.1, range(10, 20))] = np.nan
+    got = profile(x, predictors=False)  # few patterns: all columns are tested
+    assert got.little.p_value < 0.001
+    assert got.little == little_test(x)
+    assert "columns of numbers" not in str(got.little)
+
+
+def wide_table(driven, seed, n=1200, p=60):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, p)) + rng.normal(size=(n, 4)) @ rng.normal(size=(4, p)) / 2
+    holes = rng.random(x.shape) < 0.2
+    holes[:, p // 2 :] = False
+    if driven:  # five columns of thirty, by a column that has no holes itself
+        holes[:, :5] = rng.random((n, 5)) < 1 / (1 + np.exp(1.4 - 0.7 * x[:, [p - 1]]))
+    return np.where(holes, np.nan, x)
+
+
+def test_of_a_wide_table_the_columns_that_tell_of_holes_are_tested_and_the_verdict_says_so():
+    for seed in range(3):
+        got = profile(wide_table(True, seed), predictors=False)
+        assert got.little.p_value < 0.01
+        assert "10 of 60 columns of numbers" in str(got.little)
+        assert str(got.little) in repr(got)
+
+
+def test_the_choice_of_columns_does_not_bend_p_values():
+    p_values = [profile(wide_table(False, s), predictors=False).little.p_value for s in range(30)]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    assert np.mean(np.array(p_values) < 0.05) <= 0.2
+
+
 HOSTILE = {
     "one row": pd.DataFrame({"a": [1.0], "b": [None]}),
     "complete": pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}),
@@ -188,11 +223,14 @@ def test_any_table_has_a_profile(name):
 
 
 def test_long_and_wide_tables_are_sampled_and_say_so(monkeypatch):
-    for name, value in {"TEST_ROWS": 500, "TEST_COLUMNS": 3, "TREE_ROWS": 200, "TREE_TARGETS": 2}.items():
+    few = {"TEST_ROWS": 500, "TEST_WORK": 1, "TEST_COLUMNS": 3, "TREE_ROWS": 200, "TREE_TARGETS": 2}
+    for name, value in few.items():
         monkeypatch.setattr(profiles, name, value)
     rng = np.random.default_rng(0)
     got = profile(holed(rng.normal(size=(600, 5)), 0.2, rng))
-    assert any("500 rows of 3 columns" in note and "left out: 2" in note for note in got.notes)
+    # Half of the rows say which columns are tested, the other half tests them.
+    assert any("250 rows of 3 columns" in note and "left out: 2" in note for note in got.notes)
+    assert "3 of 5 columns of numbers" in str(got.little)
     assert any("200 rows" in note for note in got.notes)
     assert any("2 columns with most holes" in note for note in got.notes)
     assert got.columns["n_missing"].sum() == got.n_missing > 0

@@ -76,7 +76,7 @@ def table(n: int = 120, seed: int = 0) -> pd.DataFrame:
 
 def test_every_part_is_there() -> None:
     frame = table()
-    held = ColumnErrors(np.arange(3), np.full(3, 40), np.array([0.2, 0.8, 0.1]), np.array([0.8, 0.8, 0.5]))
+    held = ColumnErrors(np.arange(3), np.full(3, 60), np.array([0.2, 0.8, 0.1]), np.array([0.8, 0.8, 0.5]))
     schema = describe(read_table(frame))
     origin = Origin(
         method="a test",
@@ -98,7 +98,11 @@ def test_every_part_is_there() -> None:
     assert "Columns that could not be predicted" in parsed.text
     columns = data_of(page)["columns"]
     assert [column["name"] for column in columns] == ["x", "y", "c"]
-    assert [column["held"] for column in columns] == [[0.2, 0.8, 40], [0.8, 0.8, 40], [0.1, 0.5, 40]]
+    assert [column["held"] for column in columns] == [
+        [0.2, 0.8, 60, "better"],
+        [0.8, 0.8, 60, "no better"],
+        [0.1, 0.5, 60, "better"],
+    ]
     assert [[words[1] for words in column["warnings"]] for column in columns] == [
         [],
         ["Columns that could not be predicted"],
@@ -113,7 +117,7 @@ def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
     held = pd.DataFrame(
         {
             "kind": "continuous",
-            "n": [40, 5, 40, 40],
+            "n": [60, 5, 40, 60],
             "error": [0.9, 0.9, 0.0, 0.9],
             "baseline": [0.8, 0.8, 0.0, 0.8],
         },
@@ -121,8 +125,10 @@ def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
     )
     held["ratio"] = held["error"] / held["baseline"]  # of c both are never wrong, and y has few cells
     page = make_report(frame, draws_of(frame), origin=Origin(held_out=held))
-    found = [len(column["warnings"]) for column in data_of(page)["columns"]]
-    assert found == [1, 0, 0, 0]
+    found = [[line[:2] for line in column["warnings"]] for column in data_of(page)["columns"]]
+    serious, unknown = "Columns that could not be predicted", "Not known yet: were these predicted?"
+    assert found == [[["serious", serious]], [["note", unknown]], [], []]
+    assert "5 cells" in data_of(page)["columns"][1]["warnings"][0][2]
 
 
 @pytest.mark.parametrize(
@@ -284,6 +290,20 @@ def test_why_cells_may_be_missing_is_said_with_care() -> None:
     text = Page(make_report(together, fill(together))).text
     assert "Missing nearly always together: income and rent" in text
     assert "Nothing speaks against missing completely at random" in text
+
+
+def test_a_test_of_some_columns_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 12)), columns=[f"v{k}" for k in range(12)])
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    text = Page(make_report(frame, fill(frame))).text
+    assert "Little's test is silent" in text
+    monkeypatch.setattr(profiles, "TEST_WORK", 1)
+    assert (
+        "Little's test (of 10 of 12 columns of numbers) is silent"
+        in Page(make_report(frame, fill(frame))).text
+    )
 
 
 def test_a_column_of_one_value_has_not_drifted() -> None:

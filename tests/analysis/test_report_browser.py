@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.analysis import make_report
+from diffputer.analysis import make_report, profiles
 
 from ..browser import BROWSER, DRIVER, Browser
 from .test_report import EVIL, draws_of
@@ -123,6 +123,58 @@ def test_filters_and_their_keys(page: Browser) -> None:
     assert "complete" not in page.run(NAMES)
 
 
+def test_enter_in_the_search_field_opens_the_first_that_was_found(page: Browser) -> None:
+    title = "return document.querySelector('#shown h3').textContent"
+    focus = "return document.activeElement.id"
+    page.press("/")
+    assert page.until(focus, "find") == "find"
+    page.press(*"da")
+    assert page.until(NAMES, ["day"]) == ["day"]
+    page.press("Enter")
+    assert page.until(title, "day") == "day"
+    assert page.until(focus, "column") == "column"  # so that arrows go on
+    top = "return Math.round(document.getElementById('column').getBoundingClientRect().top) < innerHeight"
+    assert page.until(top, True) is True
+    page.press("Right")
+    assert page.until(title, "complete") == "complete"
+    page.press("/")
+    assert page.until(focus, "find") == "find"
+    page.press("Enter")  # the words are still there, and the arrow had gone on
+    assert page.until(title, "day") == "day"
+    page.press("/")
+    page.until(focus, "find")
+    page.press(*"zzz", "Enter")  # finds nothing, opens nothing
+    assert (
+        page.until("return document.getElementById('found').textContent", "0 of 8 columns")
+        == "0 of 8 columns"
+    )
+    assert page.run(title) == "day"
+    assert page.run(focus) == "find"
+
+
+def test_the_first_that_was_found_is_the_first_in_the_table_as_it_is_sorted(page: Browser) -> None:
+    title = "return document.querySelector('#shown h3').textContent"
+    page.run("document.querySelector('#all th:nth-child(1) button').click()")
+    page.run("document.getElementById('find').focus()")
+    page.press(*"alp")
+    page.until(NAMES, ["alpha"])
+    page.press("Escape")
+    page.until("return document.getElementById('found').textContent", "8 of 8 columns")
+    first = page.run(NAMES)[0]
+    page.press("Enter")
+    assert page.until(title, first) == first
+
+
+def test_single_cells_say_that_their_lines_are_ranges(page: Browser) -> None:
+    page.run("location.hash = 'c0'")
+    words = "return document.getElementById('shown').textContent.includes(arguments[0])"
+    for text in ("median and range of the 6 draws", "71 % of the missing values lie in these ranges"):
+        for _ in range(100):
+            if page.run(words, text):
+                break
+        assert page.run(words, text) is True
+
+
 def test_a_column_opens_by_keyboard_and_arrows_go_on(page: Browser) -> None:
     title = "return document.querySelector('#shown h3').textContent"
     page.run("document.querySelector('#all a[href=\"#c1\"]').focus()")
@@ -156,6 +208,26 @@ def test_every_control_can_be_reached_and_has_a_name(page: Browser) -> None:
     levels = page.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_names_do_not_overprint_on_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(80, 20)), columns=[f"a_measured_column_{k}" for k in range(20)])
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    path = tmp_path / "wide.html"
+    path.write_text(make_report(frame, draws_of(frame, 2)), encoding="utf-8")
+    rows = """
+        return [...document.querySelectorAll('#together text[text-anchor=end]')]
+            .map(e => [e.textContent, e.getBoundingClientRect()]).map(([t, r]) => [t, r.left, r.top])"""
+    with Browser() as phone:
+        phone.become_a_phone(360)
+        phone.open(path)
+        found = phone.run(rows)
+        assert len({words for words, *_ in found}) == len(found) == 20  # told apart by how they end
+        assert all(left >= 0 for _, left, _ in found)
+        assert all(after[2] - before[2] >= 14 for before, after in pairwise(found))
+        assert phone.run("return document.documentElement.scrollWidth") <= 360
 
 
 def test_a_phone_needs_no_sideways_scrolling(report: Path) -> None:

@@ -338,7 +338,7 @@ def plot_transform(
         linewidth=1.1,
         hatch="////",
     )
-    axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.3g}%")
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.15 * max(float(counts.max()) / len(u), high)))
     label(axes, "probability transform", "share of cells")
     return axes

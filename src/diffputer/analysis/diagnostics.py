@@ -17,8 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..tables.schema import Schema
+from .chance import probabilities
 from .overimputation import OverImputation
-from .views import Codes, centre_and_deviation, common_codes, look, read_forms, varies
+from .views import centre_and_deviation, common_codes, look, read_forms, varies
 from .wording import as_text
 
 Floats = NDArray[np.float64]
@@ -30,6 +31,7 @@ FAR = 0.25  # standardised difference of means that is marked
 SPREAD = (0.5, 2.0)  # ratio of standard deviations outside which a column is marked
 APART = 0.2  # Kolmogorov-Smirnov or total variation distance that is marked
 FEWEST = 10  # cells of each sort without which nothing is marked
+UNLIKELY = 0.01  # probability of so much by chance, in any of the three ways, above which nothing is marked
 
 EXPECTED = (
     "Filled values may rightly differ from observed ones: where cells are missing at random, rows with holes "
@@ -197,8 +199,10 @@ def drift(table: Any, completed: Any, *, schema: Schema | None = None) -> Drift:
         of the means in standard deviations of the observed cells; spread, the ratio of the standard
         deviations (below 1 for expected values); distance, that of Kolmogorov and Smirnov, of categories the
         total variation; marked, if the difference exceeds 0.25, the spread leaves 0.5 to 2 or the distance
-        exceeds 0.2 and there are ten cells of each sort. Of categories, difference and spread are NaN; of
-        numbers that are all the same, spread is NaN and the difference in units of the column.
+        exceeds 0.2, there are ten cells of each sort, and chance would do so in less than one column of a
+        hundred: shuffled between observed and filled cells, values rarely lie so far apart. Of categories,
+        difference and spread are NaN; of numbers that are all the same, spread is NaN and the difference in
+        units of the column.
 
     Examples
     --------
@@ -216,45 +220,49 @@ def drift(table: Any, completed: Any, *, schema: Schema | None = None) -> Drift:
             continue
         cells = [view.table.cells[position], *(form.cells[position] for form in forms)]
         if column.kind.is_numeric:
-            n_observed, n_filled, *numbers = _compare_numbers([one.numbers() for one in cells], holes)
+            values = [one.numbers() for one in cells]
         else:
-            n_observed, n_filled, *numbers = _compare_levels(*common_codes(cells), holes)
-        if not n_observed or not n_filled:
+            values = [np.where(one < 0, np.nan, one) for one in common_codes(cells)[0]]
+        observed, drawn = values[0][~holes], [one[holes] for one in values[1:]]
+        drawn = [one[np.isfinite(one)] for one in drawn]
+        filled = np.concatenate(drawn)
+        if not observed.size or not filled.size:
             continue
-        difference, spread, distance = numbers
-        narrow_or_wide = not (math.isnan(spread) or SPREAD[0] <= spread <= SPREAD[1])
-        far = abs(difference) > FAR or distance > APART or narrow_or_wide
-        marked = far and min(n_observed, n_filled) >= FEWEST
-        line = (column.name, str(column.kind), n_observed, n_filled, difference, spread, distance, marked)
-        lines.append(line)
+        found = (_compare_numbers if column.kind.is_numeric else _compare_levels)(observed, filled)
+        n_filled = filled.size // len(drawn)
+        # Draws of a cell are alike: together they tell no more than so many cells of one.
+        one_draw = next(one for one in drawn if one.size)
+        ordered, ways, marked = column.kind.is_numeric, _ways(found), False
+        if any(ways) and min(observed.size, n_filled) >= FEWEST:
+            chance = probabilities(observed, one_draw, found, ordered=ordered, seed=position)
+            limit = UNLIKELY / (3 if ordered else 1)
+            marked = any(far and p <= limit for far, p in zip(ways, chance, strict=True))
+        lines.append((column.name, str(column.kind), observed.size, n_filled, *found, marked))
     names = ["column", "kind", "n_observed", "n_filled", "difference", "spread", "distance", "marked"]
     return Drift(pd.DataFrame(lines, columns=names))
 
 
-def _compare_numbers(forms: list[Floats], holes: Booleans) -> tuple[int, int, float, float, float]:
-    """Compare the observed numbers of the first with the filled ones of the others."""
-    observed, filled = forms[0][~holes], np.concatenate([one[holes] for one in forms[1:]])
-    filled = filled[np.isfinite(filled)]
-    if not observed.size or not filled.size:
-        return 0, 0, math.nan, math.nan, math.nan
+def _compare_numbers(observed: Floats, filled: Floats) -> tuple[float, float, float]:
+    """Difference of means, ratio of deviations, distance of two samples of numbers."""
     mean, deviation = centre_and_deviation(observed)
     z = (filled - mean) / deviation
     spread = float(z.std()) if varies(observed) else math.nan  # of one value only there is no ratio
-    distance = kolmogorov_smirnov(observed, filled)
-    return observed.size, filled.size // (len(forms) - 1), float(z.mean()), spread, distance
+    return float(z.mean()), spread, kolmogorov_smirnov(observed, filled)
 
 
-def _compare_levels(
-    forms: list[Codes], levels: list[Any], holes: Booleans
-) -> tuple[int, int, float, float, float]:
-    """Compare the observed levels of the first with the filled ones of the others."""
-    observed, filled = forms[0][~holes], np.concatenate([one[holes] for one in forms[1:]])
-    filled = filled[filled >= 0]
-    if not observed.size or not filled.size:
-        return 0, 0, math.nan, math.nan, math.nan
-    shares = [np.bincount(part, minlength=len(levels)) / part.size for part in (observed, filled)]
-    distance = float(np.abs(shares[0] - shares[1]).sum() / 2)
-    return observed.size, filled.size // (len(forms) - 1), math.nan, math.nan, distance
+def _compare_levels(observed: Floats, filled: Floats) -> tuple[float, float, float]:
+    """Distance of two samples of codes."""
+    codes = [part.astype(np.int64) for part in (observed, filled)]
+    n_levels = max(int(part.max()) for part in codes) + 1
+    shares = [np.bincount(part, minlength=n_levels) / part.size for part in codes]
+    return math.nan, math.nan, float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def _ways(found: tuple[float, float, float]) -> list[bool]:
+    """In which of the three ways two samples are far apart."""
+    difference, spread, distance = found
+    narrow_or_wide = not (math.isnan(spread) or SPREAD[0] <= spread <= SPREAD[1])
+    return [abs(difference) > FAR, narrow_or_wide, distance > APART]
 
 
 def kolmogorov_smirnov(a: Floats, b: Floats) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .views import look
+from .views import centre_and_deviation, look
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -41,6 +41,8 @@ class LittleTest:
         Different patterns of missing cells.
     converged : bool
         Whether EM did.
+    part : str
+        What it was of, where it was not of all columns and rows; "" if it was.
     """
 
     statistic: float
@@ -48,17 +50,22 @@ class LittleTest:
     p_value: float
     n_patterns: int
     converged: bool
+    part: str = ""
 
     def __str__(self) -> str:
         if np.isnan(self.p_value):
-            return "Little's MCAR test: nothing to test (one pattern, or no numbers)"
+            return f"{self._name}: nothing to test (one pattern, or no numbers)"
         p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
         words = "evidence against" if self.p_value < 0.05 else "no evidence against"
         note = "" if self.converged else "; EM did not converge"
         return (
-            f"Little's MCAR test: d² = {self.statistic:,.1f}, df = {self.df:,}, {p}: {words} missing "
+            f"{self._name}: d² = {self.statistic:,.1f}, df = {self.df:,}, {p}: {words} missing "
             f"completely at random{note}"
         )
+
+    @property
+    def _name(self) -> str:
+        return f"Little's MCAR test ({self.part})" if self.part else "Little's MCAR test"
 
 
 def little_test(x: Any) -> LittleTest:
@@ -121,6 +128,37 @@ def little_test(x: Any) -> LittleTest:
     return LittleTest(statistic, df, float(chi2.sf(statistic, df)), len(patterns), converged)
 
 
+def telling_columns(x: Floats, most: int) -> list[int]:
+    """Choose columns to test by pairs: one whose values differ most where another is missing, and that other.
+
+    Differences are those of means between rows with and without the hole, in standard errors.
+
+    Shape: x [n, p] with NaN in the holes -> as many positions as wanted, in order.
+
+    Examples
+    --------
+    >>> x = np.random.default_rng(0).normal(size=(500, 5))
+    >>> x[x[:, 3] > 0, 1] = np.nan
+    >>> telling_columns(x, 2)
+    [1, 3]
+    """
+    missing = np.isnan(x)
+    moments = [centre_and_deviation(values) for values in x.T]
+    centre, deviation = (np.array(part) for part in zip(*moments, strict=True))
+    z = np.where(missing, 0.0, (x - centre) / deviation)
+    holes, seen = missing.astype(np.float64), np.maximum((~missing).sum(axis=0), 1)[:, None]
+    share = (
+        (~missing).astype(np.float64).T @ holes / seen
+    )  # of the cells of one, those beside a hole of another
+    strength = (z.T @ holes) ** 2 / np.maximum(seen * share * (1 - share), 1e-9)
+    chosen: list[int] = []
+    for pair in np.argsort(-strength, axis=None, kind="stable").tolist():
+        chosen += [k for k in dict.fromkeys(divmod(pair, x.shape[1])) if k not in chosen]
+        if len(chosen) >= most:
+            break
+    return sorted(chosen[:most])
+
+
 def _numbers(table: Any) -> Floats:
     """The columns of numbers of a table, [n, p]; an array of numbers as it is."""
     if not hasattr(table, "columns"):
@@ -168,6 +206,10 @@ def _estimate(
 
     Shape: filled [n, p] with 0 in the holes, patterns [g, p], group [n], sizes [g].
     """
+    order = np.argsort(group, kind="stable")  # rows of one pattern together
+    filled, group = filled[order], group[order]
+    ends = np.cumsum(sizes).astype(np.int64).tolist()
+    rows = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     n, p = filled.shape
     observed = patterns[group]
     mean, covariance = np.zeros(p), np.eye(p)
@@ -179,7 +221,9 @@ def _estimate(
         regression = covariance @ np.where(pairs, inverse, 0.0)  # of all columns on the observed ones
         left = sizes @ (covariance - regression @ covariance).reshape(len(sizes), -1)
         gap = np.where(observed, filled - mean, 0.0)
-        expected = np.where(observed, filled, mean + np.einsum("npq,nq->np", regression[group], gap))
+        # Pattern by pattern: a regression for each row would take rows times columns squared of memory.
+        fitted = np.concatenate([gap[part] @ one.T for part, one in zip(rows, regression, strict=True)])
+        expected = np.where(observed, filled, mean + fitted)
         new_mean = expected.mean(axis=0)
         centred = expected - new_mean
         new = (centred.T @ centred + left.reshape(p, p)) / n

@@ -26,6 +26,7 @@ Booleans = NDArray[np.bool_]
 MOST_COLUMNS = 60  # of a wider table the columns with most holes are shown
 MOST_PIXELS = 500  # rows of a picture; longer tables are averaged to so many
 MOST_NUMBERS = 12  # columns of a square of pairs up to which numbers are written into it
+SCALE = (1.0, 0.5, 0.1)  # squares that are explained beside it
 _SHADES = LinearSegmentedColormap.from_list("missing", [OBSERVED["color"], "black"])
 
 
@@ -132,7 +133,7 @@ def plot_missing_rates(table: Any, *, max_columns: int = MOST_COLUMNS, ax: Axes 
 def plot_co_missingness(
     table: Any, *, values: str = "correlation", max_columns: int = 30, ax: Axes | None = None
 ) -> Axes:
-    """Draw how often columns are missing together: the larger a square, the more.
+    """Draw how often columns are missing together: the larger a square, the more; three stand for a scale.
 
     Parameters
     ----------
@@ -152,8 +153,8 @@ def plot_co_missingness(
     --------
     >>> import pandas as pd
     >>> axes = plot_co_missingness(pd.DataFrame({"a": [1.0, None, 2.0], "b": ["x", None, "y"]}))
-    >>> [text.get_text() for text in axes.texts]
-    ['1.00']
+    >>> [text.get_text() for text in axes.texts]  # of the pair, then of the scale
+    ['1.00', '1', '0.5']
     """
     if values not in ("correlation", "share"):
         raise SettingError(f"Values are 'correlation' or 'share', however: they are {values!r}.")
@@ -161,7 +162,7 @@ def plot_co_missingness(
     holes = [k for k in _most_missing(missing, missing.shape[1]) if missing[:, k].any()]
     shown = sorted(sorted(holes, key=lambda k: -int(missing[:, k].sum()))[:max_columns])
     size = max(3.6, 1.9 + 0.36 * len(shown))
-    axes = new_axes(ax, size + 0.4, size)
+    axes = new_axes(ax, size + 1.2, size)  # with room for the scale
     signed = values == "correlation"
     head(axes, "Missing together")
     if len(shown) < 2:
@@ -181,7 +182,9 @@ def plot_co_missingness(
         axes.text(float(column), float(row), words, ha="center", va="center", fontsize=SMALL, color="black")
     name_places(axes.yaxis, [names[k] for k in shown])
     name_places(axes.xaxis, [names[k] for k in shown], rotation=45, ha="right", rotation_mode="anchor")
-    axes.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(shown) - 0.5, -0.5))
+    axes.set(xlim=(-0.5, len(shown) + 2.0), ylim=(len(shown) - 0.5, -0.5))
+    axes.spines["bottom"].set_bounds(-0.5, len(shown) - 0.5)
+    _scale_of_squares(axes, len(shown))
     label(axes, "correlation (hollow: negative)" if signed else "rows that miss both, of those that miss one")
     return axes
 
@@ -239,6 +242,20 @@ def plot_patterns(
     return axes
 
 
+def _scale_of_squares(axes: Axes, place: int) -> None:
+    """Say beside a picture of squares how large they are, in the units of its axes."""
+    for row, value in enumerate(SCALE[: max(place, 1)]):
+        side = _side(value)
+        corner = (place + 0.4 - side / 2, row - side / 2)
+        axes.add_patch(Rectangle(corner, side, side, facecolor=DARK, edgecolor="black", linewidth=0.6))
+        axes.text(place + 1.0, row, f"{value:g}", va="center", fontsize=SMALL, color=GREY)
+
+
+def _side(value: float) -> float:
+    """Of a square whose area tells a number, as a part of its place."""
+    return 0.94 * float(np.sqrt(min(abs(value), 1.0)))
+
+
 def draw_squares(axes: Axes, matrix: Floats, *, mark_diagonal: bool = False) -> None:
     """Draw numbers between -1 and 1 as squares whose area they are; negative ones hollow, NaN not at all.
 
@@ -248,7 +265,7 @@ def draw_squares(axes: Axes, matrix: Floats, *, mark_diagonal: bool = False) -> 
     """
     for row, column in zip(*np.nonzero(~np.isnan(matrix)), strict=True):
         value = float(matrix[row, column])
-        side = 0.94 * float(np.sqrt(min(abs(value), 1.0)))
+        side = _side(value)
         corner = (float(column) - side / 2, float(row) - side / 2)
         marked = mark_diagonal and row == column
         colour = IMPUTED["color"] if marked else DARK if value > 0 else "white"

@@ -53,6 +53,8 @@ class Redrawn:
         Mean and standard deviation of the observed cells; of a category 0 and 1.
     holes : ndarray of int, shape (m,)
         How many cells of the row were missing, before any was hidden.
+    baseline : ndarray, shape (m,)
+        What one would fill in without a model: mean or most frequent code of the cells that were left.
     """
 
     column: Column
@@ -63,6 +65,7 @@ class Redrawn:
     centre: float
     deviation: float
     holes: NDArray[np.int64]
+    baseline: Floats
 
     def estimate(self) -> Floats:
         """Give the mean of the draws of each cell, or the code that was drawn most often, [m]."""
@@ -122,10 +125,10 @@ class OverImputation:
         -------
         pandas.DataFrame
             column, kind and cells; error: root mean squared error of the mean of the draws, or the share of
-            levels that are wrong; baseline: the same for the column mean, or the most frequent level; bias:
-            mean of estimate minus truth, and bias_error its standard error; coverage of the intervals and
-            their mean width; crps: of the draws, for levels that of two different ones at distance 1. Bias,
-            coverage and width are NaN for levels.
+            levels that are wrong; baseline: the same for the mean, or the most frequent level, of the
+            cells that were left; bias: mean of estimate minus truth, and bias_error its standard error;
+            coverage of the intervals and their mean width; crps: of the draws, for levels that of two
+            different ones at distance 1. Bias, coverage and width are NaN for levels.
         """
         rows = [self._line(one) for one in self.columns]
         names = ["column", "kind", "cells", "error", "baseline", "bias", "bias_error", "coverage", "width"]
@@ -160,9 +163,8 @@ class OverImputation:
         head, nan = (one.column.name, str(one.column.kind), len(one.rows)), float("nan")
         if one.levels:
             codes, drawn = one.truth.astype(np.int64), one.draws.astype(np.int64)
-            common = np.bincount(codes).argmax()
             score = level_score(codes, drawn, fair=len(drawn) > 1)
-            wrong, baseline = float((one.estimate() != codes).mean()), float((codes != common).mean())
+            wrong, baseline = float((one.estimate() != codes).mean()), float((codes != one.baseline).mean())
             return (*head, wrong, baseline, nan, nan, nan, nan, score)
         truth, draws = (one.truth - one.centre) / one.deviation, (one.draws - one.centre) / one.deviation
         gap = draws.mean(axis=0) - truth
@@ -170,7 +172,7 @@ class OverImputation:
         return (
             *head,
             float(np.sqrt((gap**2).mean())),
-            float(np.sqrt((truth**2).mean())),
+            float(np.sqrt((((one.baseline - one.truth) / one.deviation) ** 2).mean())),
             float(gap.mean()),
             float(gap.std() / np.sqrt(len(gap))),
             float(covered(one.truth, one.draws, self.level).mean()),
@@ -245,6 +247,7 @@ def over_impute(
         known = np.flatnonzero(~view.missing[:, position])
         folds[generator.permutation(known), position] = np.arange(len(known)) % n_folds
     draws = np.full((n_draws, *view.missing.shape), np.nan)
+    naive = np.full(view.missing.shape, np.nan)
     levels = {k: dict[Any, int]() for k in positions if not view.schema.columns[k].kind.is_numeric}
     for k in levels:
         codes, found = view.table.cells[k].labels()
@@ -253,6 +256,8 @@ def over_impute(
         hidden = folds == fold
         if not hidden.any():
             continue
+        for k in positions:
+            naive[hidden[:, k], k] = _without_model(view, k, ~view.missing[:, k] & ~hidden[:, k])
         tables = list(draw(hide_cells(view.table.native, hidden), n_draws))
         if len(tables) != n_draws:
             raise InputError(
@@ -274,12 +279,23 @@ def over_impute(
                 else:
                     values = form.cells[k].numbers()
                 draws[order, rows, k] = values[rows]
-    redrawn = tuple(_redrawn(view, k, draws, levels.get(k)) for k in positions)
+    redrawn = tuple(_redrawn(view, k, draws, naive, levels.get(k)) for k in positions)
     alone = tuple(column for k, column in enumerate(view.schema) if k not in positions)
     return OverImputation(redrawn, level, alone)
 
 
-def _redrawn(view: View, position: int, draws: Floats, levels: dict[Any, int] | None) -> Redrawn:
+def _without_model(view: View, position: int, left: NDArray[np.bool_]) -> float:
+    """Mean or most frequent code of the cells that were left; of a column without any, that of all."""
+    cells = view.table.cells[position]
+    rows = left if left.any() else ~view.missing[:, position]
+    if view.schema.columns[position].kind.is_numeric:
+        return centre_and_deviation(cells.numbers()[rows])[0]
+    return float(np.bincount(common_codes([cells])[0][0][rows]).argmax())
+
+
+def _redrawn(
+    view: View, position: int, draws: Floats, naive: Floats, levels: dict[Any, int] | None
+) -> Redrawn:
     """Gather the cells of a column that were drawn; cells that nobody filled are left out."""
     column, cells = view.schema.columns[position], view.table.cells[position]
     rows = np.flatnonzero(~np.isnan(draws[:, :, position]).any(axis=0))
@@ -291,7 +307,8 @@ def _redrawn(view: View, position: int, draws: Floats, levels: dict[Any, int] | 
         truth = common_codes([cells])[0][0].astype(np.float64)
     holes = view.missing.sum(axis=1)[rows]
     names = tuple(levels or ())
-    return Redrawn(column, rows, truth[rows], draws[:, rows, position], names, centre, deviation, holes)
+    drawn, baseline = draws[:, rows, position], naive[rows, position]
+    return Redrawn(column, rows, truth[rows], drawn, names, centre, deviation, holes, baseline)
 
 
 def _native(one: Redrawn, values: Floats) -> NDArray[Any]:

@@ -16,9 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from ..errors import InputError
 from ..tables.cells import Cells
-from ..tables.frames import read_table
 from ..tables.schema import Column, Kind, Schema, Status
 from .style import (
     GREY,
@@ -31,9 +29,11 @@ from .style import (
     edges_of,
     finite,
     fit_to_axis,
+    head,
     say,
     written,
 )
+from .views import look, read_forms
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -44,30 +44,30 @@ _BARS = [OBSERVED["color"], IMPUTED["color"]]
 
 
 def plot_distributions(
-    observed_table: Any,
-    completed_table: Any,
-    missing_mask: Any,
-    schema: Schema,
-    truth: Any = None,
+    table: Any,
+    completed: Any,
     *,
+    truth: Any = None,
+    schema: Schema | None = None,
     title: str = "Observed and imputed values",
     note: str = "",
     max_panels: int = MOST_PANELS,
 ) -> Figure:
     """Draw, for each column, the values that were observed beside those that were filled in.
 
+    Other pictures are of one column or one thing and give axes; this one has a panel for each column, so that
+    it gives a figure.
+
     Parameters
     ----------
-    observed_table : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array
-        The table with holes.
-    completed_table : table
-        The same table, completed.
-    missing_mask : array of bool, shape (n_rows, n_columns)
-        True where a cell was filled.
-    schema : Schema
-        What the columns hold: ``imputer.schema_``.
+    table : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array
+        With holes.
+    completed : table or sequence of tables
+        Completed; values of several are put together.
     truth : table, optional
         The same table with the values that were hidden, where they are known.
+    schema : Schema, optional
+        What the columns hold; found by default.
     title : str
         Above the picture.
     note : str
@@ -83,30 +83,15 @@ def plot_distributions(
     Examples
     --------
     >>> import pandas as pd
-    >>> from diffputer.tables.schema import Column
     >>> holes = pd.DataFrame({"x": [1.0, 2.0, None, 3.5], "c": ["a", None, "b", "b"]})
-    >>> full = holes.fillna({"x": 2.2, "c": "b"})
-    >>> schema = Schema((Column("x", "continuous"), Column("c", "categorical", levels=("a", "b"))))
-    >>> figure = plot_distributions(holes, full, holes.isna(), schema)
+    >>> figure = plot_distributions(holes, holes.fillna({"x": 2.2, "c": "b"}))
     >>> [panel.get_title(loc="left") for panel in figure.axes]
     ['x', 'c']
     """
-    missing = np.asarray(missing_mask, dtype=bool)
-    before, after = read_table(observed_table), read_table(completed_table)
-    known = None if truth is None else read_table(truth)
-    expected = (before.n_rows, len(schema))
-    for name, shape in (
-        ("observed table", before.missing.shape),
-        ("completed table", after.missing.shape),
-        ("mask", missing.shape),
-        ("truth", expected if known is None else known.missing.shape),
-    ):
-        if shape != expected:
-            raise InputError(
-                f"Tables, mask and schema must have the same rows and columns; the {name} has the shape "
-                f"{shape} and not {expected}."
-            )
-
+    view = look(table, schema)
+    forms = read_forms(view, completed)
+    known = None if truth is None else read_forms(view, truth)[0]
+    before, missing, columns = view.table, view.missing, view.schema.columns
     shown = _choose(missing, max_panels)
     n_columns = _grid_width(len(shown))
     n_rows = math.ceil(len(shown) / n_columns)
@@ -116,13 +101,14 @@ def plot_distributions(
     for place, position in enumerate(shown):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
         holes = missing[:, position]
-        rows = [(before.cells[position], ~holes), (after.cells[position], holes)]
+        groups = [[(before.cells[position], ~holes)], [(form.cells[position], holes) for form in forms]]
         if known is not None:
-            rows.append((known.cells[position], holes & ~known.missing[:, position]))
-        clipped |= _plot_cells(axes, schema.columns[position], rows)
-        _head(axes, schema.columns[position].name, holes)
-    parts = f"{len(shown)} of {len(schema)} columns, " if len(shown) < len(schema) else ""
-    counts = f"{before.n_rows:,} rows, {parts}{int(missing.sum()):,} cells filled"
+            groups.append([(known.cells[position], holes & ~known.missing[:, position])])
+        clipped |= _plot_cells(axes, columns[position], groups)
+        _head(axes, columns[position].name, holes)
+    parts = f"{len(shown)} of {len(columns)} columns, " if len(shown) < len(columns) else ""
+    times = f" {len(forms)} times" if len(forms) > 1 else ""
+    counts = f"{before.n_rows:,} rows, {parts}{int(missing.sum()):,} cells filled{times}"
     if clipped:
         counts += f"; outermost {TAIL:.0%} of long tails not drawn"
     words = ". ".join(filter(None, [counts, note]))
@@ -162,7 +148,7 @@ def plot_column(
     True
     """
     groups = [cells for cells in (observed, imputed, truth) if cells is not None]
-    _plot_cells(axes, column, [(cells, np.ones(len(cells.array), dtype=bool)) for cells in groups])
+    _plot_cells(axes, column, [[(cells, np.ones(len(cells.array), dtype=bool))] for cells in groups])
     return axes
 
 
@@ -184,12 +170,8 @@ def _head(axes: Axes, name: Any, holes: Booleans) -> None:
     share = float(holes.mean()) if holes.size else 0.0
     percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
     words = f"{percent} missing" if share > 0 else "complete"
-    axes.set_title(written(name, 19), loc="left", fontsize=10, fontweight="bold", parse_math=False)
-    axes.set_title(words, loc="right", fontsize=SMALL, color=GREY)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(GREY)
-    axes.tick_params(labelsize=SMALL, color=GREY, labelcolor=GREY, length=2.5)
+    head(axes, str(name), words)
+    axes.spines["left"].set_visible(False)
 
 
 def _legend(with_truth: bool) -> list[Any]:
@@ -202,15 +184,21 @@ def _legend(with_truth: bool) -> list[Any]:
     return handles
 
 
-def _plot_cells(axes: Axes, column: Column, groups: list[tuple[Cells, Booleans]]) -> bool:
-    """Draw the observed, imputed and true cells of a column; say whether some lie outside the panel."""
+def _plot_cells(axes: Axes, column: Column, groups: list[list[tuple[Cells, Booleans]]]) -> bool:
+    """Draw the observed, imputed and true cells of a column; say whether some lie outside the panel.
+
+    Each group is cells and which rows of them, of one table or of several.
+    """
     if column.status == Status.PASSED_THROUGH or column.kind == Kind.TEXT:
         say(axes, "passed through")
         return False
     if not column.kind.is_numeric:
-        _plot_levels(axes, [_levels(cells, rows) for cells, rows in groups])
+        _plot_levels(axes, [[level for part in group for level in _levels(*part)] for group in groups])
         return False
-    values = [finite(cells.numbers()[rows]) for cells, rows in groups]
+    values = [
+        np.concatenate([finite(cells.numbers()[rows]) for cells, rows in group] or [np.empty(0)])
+        for group in groups
+    ]
     shown = np.concatenate(values)
     if not shown.size:
         say(axes, "nothing observed, nothing filled")

@@ -8,7 +8,7 @@ of holes is asked of boosted trees, see `diffputer.analysis.propensities`.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..tables.schema import Schema, Status
-from .mcar_test import LittleTest, little_test
+from .mcar_test import LittleTest, little_test, telling_columns
 from .propensities import chance_deviation, feature, tell_apart
 from .views import View, look, some_rows
 from .wording import as_text, short
@@ -24,7 +24,9 @@ from .wording import as_text, short
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
-TEST_ROWS, TEST_COLUMNS = 5_000, 20  # Little's test at most
+TEST_ROWS = 5_000  # Little's test at most
+TEST_WORK = 4e7  # patterns times columns cubed up to which it is of all columns: about three seconds
+TEST_COLUMNS = 10  # else of so many: with more patterns it sees less; 100 columns take half a minute
 TREE_ROWS, TREE_TARGETS, TREE_FEATURES = 2_000, 20, 50  # asking trees at most
 SURE = 3.0  # standard deviations above 0.5 at which an AUC is no chance
 NAMED = 3  # columns that tell most of a hole are named
@@ -153,7 +155,9 @@ def profile(
         Ask, for each of the (at most 20) columns with most holes, whether values of other columns tell where
         it is missing: boosted trees on at most 2,000 rows.
     test : bool
-        Little's test on the numbers: at most 5,000 rows and 20 columns, those with most holes.
+        Little's test on the numbers, of at most 5,000 rows. Where many columns have many patterns of missing
+        cells it would be slow and see little: then one half of the rows says which ten columns tell most of
+        holes, or have holes that are told of, and the other half tests those. The result says so.
     rng : numpy Generator or int
         Which rows of longer tables are looked at.
 
@@ -283,18 +287,26 @@ def _test(view: View, rng: np.random.Generator, notes: list[str]) -> LittleTest 
     numeric = [
         k for k, column in view.usable() if column.kind.is_numeric and column.status == Status.MODELLED
     ]
-    left = view.table.n_columns - len(numeric)
-    chosen = sorted(numeric, key=lambda k: -int(view.missing[:, k].sum()))[:TEST_COLUMNS]
     rows = some_rows(view.table.n_rows, TEST_ROWS, rng)
+    chosen = numeric
+    work = len(np.unique(view.missing[rows][:, numeric], axis=0)) * len(numeric) ** 3
+    if len(numeric) > TEST_COLUMNS and (work > TEST_WORK or len(rows) <= len(numeric) + 1):
+        # Chosen and tested on the same rows, columns would tell of holes by chance.
+        order = rng.permutation(rows)
+        first, rows = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+        numbers = np.column_stack([view.table.cells[k].numbers()[first] for k in numeric])
+        chosen = [numeric[k] for k in telling_columns(numbers, TEST_COLUMNS)]
     if not chosen or len(rows) <= len(chosen) + 1:
         notes.append("Little's test needs numbers that vary and more rows than columns")
         return None
-    if left or len(rows) < view.table.n_rows or len(chosen) < len(numeric):
+    if len(rows) < view.table.n_rows or len(chosen) < view.table.n_columns:
         notes.append(
             f"Little's test looked at {len(rows):,} rows of {len(chosen):,} columns of numbers"
             f" (columns left out: {view.table.n_columns - len(chosen):,})"
         )
-    return little_test(np.column_stack([view.table.cells[k].numbers()[rows] for k in sorted(chosen)]))
+    result = little_test(np.column_stack([view.table.cells[k].numbers()[rows] for k in chosen]))
+    few = f"{len(chosen):,} of {len(numeric):,} columns of numbers" if len(chosen) < len(numeric) else ""
+    return replace(result, part=few)
 
 
 def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[tuple[Any, ...]]:

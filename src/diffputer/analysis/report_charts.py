@@ -8,7 +8,8 @@ from typing import Any
 from .report_columns import NAME
 from .report_facts import ColumnFacts, Facts
 from .report_html import bar
-from .wording import share_text, short
+from .verdicts import Verdict, judge_line
+from .wording import count, share_text, short
 
 
 def ratio_of(one: ColumnFacts) -> float | None:
@@ -23,8 +24,11 @@ def held_cell(one: ColumnFacts) -> str:
     ratio = ratio_of(one)
     if ratio is None:
         return ""
-    words = f"{one.held.error:.2f} <small>of {one.held.baseline:.2f}</small>"
-    return bar(ratio, words, "bad" if ratio >= 0.98 else "good")
+    words = f'{one.held.error:.2f} <small class="own">of {one.held.baseline:.2f}</small>'
+    verdict = judge_line(one.held)
+    if verdict == Verdict.UNKNOWN:
+        words += f' <small title="{count(int(one.held.n), "cell")}: not known yet">?</small>'
+    return bar(ratio, words, {Verdict.BETTER: "good", Verdict.NO_BETTER: "bad"}.get(verdict, ""))
 
 
 def spread_cell(one: ColumnFacts) -> tuple[str, float | None]:
@@ -52,7 +56,7 @@ def chart_data(facts: Facts) -> dict[str, Any]:
         held = (
             None
             if ratio_of(one) is None
-            else [float(one.held.error), float(one.held.baseline), int(one.held.n)]
+            else [float(one.held.error), float(one.held.baseline), int(one.held.n), str(judge_line(one.held))]
         )
         told = None if one.told is None else [_number(one.told.auc), [short(n, 60) for n in one.told.told_by]]
         columns.append(

@@ -88,10 +88,10 @@ def _numbers(
     sure = None
     if len(filled) > 1 and filled.size:
         units = filled / deviation - filled[0] / deviation
-        low, high = np.quantile(units, [0.05, 0.95], axis=0) * deviation
         sure = {
             "spread": _rounded(float(units.std(axis=0, ddof=1).mean())),
-            "width": _length(column, float(np.median(high - low))),
+            "width": _length(column, float(np.median(np.ptp(units, axis=0)) * deviation)),
+            "draws": len(filled),
         }
     stats = [
         [name, _write(column, name, observed, summary), _write(column, name, filled.ravel(), summary)]
@@ -179,7 +179,8 @@ def _histograms(
     }
     if len(y) > 1 and y.size:
         chosen = rng.choice(y.shape[1], min(CELLS, y.shape[1]), replace=False)
-        ends = np.quantile(y[:, chosen], [0.05, 0.5, 0.95], axis=0)
+        # Smallest, median and largest: quantiles of few draws would not hold what they say.
+        ends = np.quantile(y[:, chosen], [0.0, 0.5, 1.0], axis=0)
         places = np.clip((ends - low) / (high - low), 0.0, 1.0)
         order = np.argsort(places[1], kind="stable")
         chart["cells"] = [

@@ -20,8 +20,9 @@ from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_c
 from .report_facts import Facts
 from .report_html import Cell, bar, link_to, sortable, to_json
 from .report_warnings import LOOK, NOTE, SERIOUS
-from .report_words import GLOSSARY, count, methods_text, overall_errors, percent, reasons
-from .wording import short
+from .report_words import GLOSSARY, methods_text, overall_errors, percent, reasons
+from .verdicts import Verdict, judge_line
+from .wording import count, short
 
 SHOWN_PATTERNS, SHOWN_NAMES, PARTS = 12, 5, 10
 _SEVERITIES = {SERIOUS: "serious", LOOK: "worth a look", NOTE: "to know"}
@@ -220,11 +221,13 @@ def _sure(facts: Facts) -> str:
     if facts.origin.held_out is None:
         words.append("No scores of held-out cells are known for these tables.")
     elif scored:
-        better = sum(1 for _, one in scored if (ratio_of(one) or 0.0) < 0.98)
+        verdicts = [judge_line(one.held) for _, one in scored]
+        unknown = verdicts.count(Verdict.UNKNOWN)
         words.append(
-            f"{better:,} of {count(len(scored), 'column')} were filled in better than by their mean or most "
-            "frequent level. Cells were hidden completely at random; where holes are not, errors may be "
-            "larger."
+            f"{verdicts.count(Verdict.BETTER):,} of {count(len(scored), 'column')} were filled in better "
+            "than by their mean or most frequent level"
+            f"{f'; of {unknown:,} it is not known yet' if unknown else ''}. Cells were hidden completely at "
+            "random; where holes are not, errors may be larger."
         )
     if facts.n_rows_seen < facts.profile.n_rows:
         words.append(f"Filled values are shown of {facts.n_rows_seen:,} rows, chosen by chance.")

@@ -11,11 +11,10 @@ import pandas as pd
 from ..tables.schema import Status
 from .diagnostics import Convergence
 from .origin import Origin
+from .verdicts import USELESS, Verdict, judge_line
 from .views import View
-from .wording import share_text, short
+from .wording import count, share_text, short
 
-USELESS = 0.98  # share of the mean's error from which a column counts as not predicted
-FEWEST = 10  # held-out cells without which nothing is said of a column
 UNLIKELY = 0.01  # probability of a level nowhere being filled in that is reported
 PILED = 0.05  # share of filled values at an end of the range beyond that of observed ones
 MOSTLY = 0.5  # share of missing cells from which a column is called mostly missing
@@ -87,23 +86,31 @@ def _about_the_model(
     view: View, origin: Origin, converged: Convergence, places: dict[Hashable, int]
 ) -> list[Concern]:
     found = []
-    scores = origin.held_out
-    if scores is not None and len(scores):
-        known = scores[scores["n"] >= FEWEST]
-        bad = known[known["ratio"] >= USELESS]  # not where both are never wrong, 0 / 0
-        columns = {
-            places[name]: f"error {error:.2f}, column's own {baseline:.2f}"
-            for name, error, baseline in zip(bad.index, bad["error"], bad["baseline"], strict=True)
-            if name in places and view.missing[:, places[name]].any()
-        }
-        if columns:
-            words = (
-                "Cells that were hidden from the fit were filled in no better than by the column's mean or "
-                "most frequent level. The other columns may tell nothing about these, or there was too "
-                "little data or time to learn it. Draws still have the right spread; single filled values "
-                "carry no information."
-            )
-            found.append(Concern(SERIOUS, "Columns that could not be predicted", words, columns))
+    failed: dict[int, str] = {}
+    unknown: dict[int, str] = {}
+    for line in () if origin.held_out is None else origin.held_out.itertuples():
+        place = places.get(line.Index)
+        if place is None or not view.missing[:, place].any() or not line.ratio >= USELESS:
+            continue  # both never wrong, 0 / 0, among them
+        numbers = f"error {line.error:.2f}, column's own {line.baseline:.2f}"
+        if judge_line(line) == Verdict.NO_BETTER:
+            failed[place] = numbers
+        else:
+            unknown[place] = f"{numbers}, {count(int(line.n), 'cell')}"
+    if failed:
+        words = (
+            "Cells that were hidden from the fit were filled in no better than by the column's mean or "
+            "most frequent level. The other columns may tell nothing about these, or there was too "
+            "little data or time to learn it. Draws still have the right spread; single filled values "
+            "carry no information."
+        )
+        found.append(Concern(SERIOUS, "Columns that could not be predicted", words, failed))
+    if unknown:
+        words = (
+            "No better than the column's mean or most frequent level so far, but too few cells were hidden "
+            "from the fit to tell. Over-imputation hides more."
+        )
+        found.append(Concern(NOTE, "Not known yet: were these predicted?", words, unknown))
     if converged.converged is False:
         found.append(Concern(LOOK, "The fit had not settled", converged.verdict))
     return found
@@ -128,16 +135,18 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
             remain[place] = f"{left[place]:,} cells" + (", free text or identifiers" if text else "")
         elif column.status == Status.CONSTANT:
             constant[place] = f"always {short(column.fill, 30)}"
-        elif n - counts[place] < SCARCE:
-            scarce[place] = f"{n - counts[place]:,} observed cells"
-        elif counts[place] / n > MOSTLY:
+        if left[place] == counts[place]:
+            continue
+        if n - counts[place] < SCARCE:
+            scarce[place] = f"{count(n - counts[place], 'observed cell')} for {counts[place] - left[place]:,}"
+        elif counts[place] / n > MOSTLY and column.status != Status.CONSTANT:
             mostly[place] = f"{share_text(counts[place] / n)} missing"
     sorts = [
         (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
          "stands there now is a placeholder. Leave them out of analyses.", empty),
-        (LOOK, "Very few observed cells", f"Fewer than {SCARCE} values were observed. What is filled in "
-        "rests "
-         "on them alone.", scarce),
+        (LOOK, "Filled from very few observed cells", f"Fewer than {SCARCE} values were observed. What is "
+        "filled in rests "
+         "on them alone, and draws cannot show how far it may be off.", scarce),
         (LOOK, "Mostly missing", "More was filled in than observed. Results that lean on these columns lean "
          "on the model; report them with several draws, and without these columns.", mostly),
         (NOTE, "Cells that are left missing", "These columns were not modelled: free text, identifiers, or "

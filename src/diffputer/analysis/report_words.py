@@ -10,7 +10,7 @@ import numpy as np
 from .origin import Origin
 from .profiles import MissingnessProfile
 from .report_facts import Facts
-from .wording import short
+from .wording import count, short
 
 SAME = 0.95  # correlation of holes from which columns are said to be missing together
 
@@ -23,13 +23,16 @@ GLOSSARY = {
     "mean absolute error of that, in standard deviations of the column; for categories, the share of wrong "
     "levels. It tells about cells that are missing completely at random, and is slightly too good, as the "
     "same cells told when to stop the fit.",
+    "Not known yet (?)": "So few cells of the column were held out that chance may explain its error beside "
+    "that of the baseline: neither that it was predicted nor that it was not.",
     "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
     "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
     "categories: how many draws agree with the most frequent one.",
-    "90 % interval": "From the 5 % to the 95 % quantile of the draws of one cell. With few draws that is "
-    "nearly the smallest and the largest.",
+    "Range of draws": "From the smallest to the largest draw of one cell. If draws are right, the range of m "
+    "draws holds the missing value with probability (m − 1) / (m + 1): 67 % for 5 draws, 90 % for 19.",
     "Drift": "How filled values differ from observed ones: difference of means in standard deviations; for "
-    "categories, the share of cells that would need another level (total variation).",
+    "categories, the share of cells that would need another level (total variation). A column is marked "
+    "where chance would do so in less than one of a hundred.",
     "AUC": "How well values of other columns tell, on rows not seen before, where a column is missing: 0.5 "
     "is chance, 1 is certainty. That columns are missing together does not count.",
     "MCAR": "Missing completely at random: holes have nothing to do with any value. Complete rows are "
@@ -55,17 +58,6 @@ def percent(part: float, whole: float) -> str:
     if share < 0.001 or share > 0.999:
         return "< 0.1 %" if share < 0.5 else "> 99.9 %"
     return f"{100 * share:.1f} %"
-
-
-def count(number: int, word: str) -> str:
-    """Write a number and its word.
-
-    Examples
-    --------
-    >>> count(1, "row"), count(2000, "row")
-    ('1 row', '2,000 rows')
-    """
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def overall_errors(origin: Origin) -> tuple[float, float] | None:
@@ -132,16 +124,22 @@ def reasons(facts: Facts) -> list[str]:
                 f"{'is' if len(telling) == 1 else 'are'} missing"
             )
         if p_value < 0.05:
-            parts.append("Little's test speaks against it")
+            parts.append(f"Little's test{_of_a_part(profile)} speaks against it")
         words.append(
             f"Missing completely at random (MCAR) is implausible: {' and '.join(parts)}. Rows with holes "
             "differ from complete ones, so leaving them out may distort results. Imputation can make up "
             "for this as far as the columns that tell are in the table."
         )
     else:
+        # What was not asked, or of a part only, is not said to be silent.
+        silent = [
+            *(["values of other columns do not tell where holes are"] if len(asked) else []),
+            *([f"Little's test{_of_a_part(profile)} is silent"] if p_value >= 0.05 else []),
+        ]
         words.append(
-            "Nothing speaks against missing completely at random (MCAR): neither values of other columns nor "
-            "Little's test tell where holes are. That is no proof: weak or unusual dependence goes unnoticed."
+            f"Nothing speaks against missing completely at random (MCAR): "
+            f"{' and '.join(silent) or 'there was nothing to test'}. That is no proof: weak or unusual "
+            "dependence goes unnoticed."
         )
     words.append(
         "Whether cells are missing because of their own values (MNAR), such as high incomes that are not "
@@ -162,6 +160,11 @@ def reasons(facts: Facts) -> list[str]:
             "from several sources, times or versions of a form, some of which lack these."
         )
     return words
+
+
+def _of_a_part(profile: MissingnessProfile) -> str:
+    part = "" if profile.little is None else profile.little.part
+    return f" (of {part})" if part else ""
 
 
 def _missing_together(profile: MissingnessProfile) -> list[list[Any]]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -104,9 +105,23 @@ def head(axes: Axes, title: str, note: str = "") -> None:
 
 
 def label(axes: Axes, x: str = "", y: str = "") -> None:
-    """Name the axes, in small grey letters."""
-    axes.set_xlabel(written(x, 90), fontsize=SMALL, color=GREY, parse_math=False)
-    axes.set_ylabel(written(y, 50), fontsize=SMALL, color=GREY, parse_math=False)
+    """Name the axes, in small grey letters; words that are longer than the axes go on below.
+
+    Examples
+    --------
+    >>> axes = new_axes(None, 3.0)
+    >>> label(axes, "a label that is longer than such narrow axes")
+    >>> axes.get_xlabel().splitlines()
+    ['a label that is longer than', 'such narrow axes']
+    """
+    # A layout may narrow the axes later on, to make room for labels.
+    inches = [0.8 * float(side) / axes.figure.dpi for side in (axes.bbox.width, axes.bbox.height)]
+    x, y = (
+        fill(written(words, most), max(int(room / SMALL_LETTER), 12), break_long_words=False)
+        for words, most, room in zip((x, y), (90, 50), inches, strict=True)
+    )
+    axes.set_xlabel(x, fontsize=SMALL, color=GREY, parse_math=False)
+    axes.set_ylabel(y, fontsize=SMALL, color=GREY, parse_math=False)
 
 
 def name_places(axis: Any, names: Sequence[Any], length: int = 18, **style: Any) -> None:

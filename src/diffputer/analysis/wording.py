@@ -34,6 +34,17 @@ def share_text(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def count(number: int, word: str) -> str:
+    """Write a number and its word.
+
+    Examples
+    --------
+    >>> count(1, "row"), count(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def as_text(frame: pd.DataFrame, *, most: int = MOST_LINES, digits: int = 3) -> str:
     """Write a small table for a terminal: names to the left, numbers to the right, nothing for NaN.
 

@@ -21,6 +21,8 @@ function draw(name, given = {}, ...children) {
 const tip = words => draw("title", {}, words);
 const percent = share => share > 0 && share < 0.001 ? "< 0.1 %" : `${+(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 const cut = (words, room) => words.length > room ? words.slice(0, Math.max(room - 1, 1)) + "…" : words;
+// Names of many columns begin alike: keep both ends.
+const middle = (words, room) => words.length > room ? words.slice(0, Math.ceil((room - 1) / 2)) + "…" + words.slice(-Math.floor((room - 1) / 2)) : words;
 const canvas = (width, height, words) =>
   draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words });
 
@@ -162,10 +164,10 @@ function facts(column) {
   const wide = (name, words) => body.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { colspan: 2 }, words)));
   line("cells", (column.rows - column.missing).toLocaleString("en"), (column.missing - column.left).toLocaleString("en"));
   for (const row of column.stats) line(...row);
-  if (column.held) wide("held-out error", `${column.held[0].toFixed(2)}; ${column.held[1].toFixed(2)} by the ${column.chart && column.chart.type === "levels" ? "most frequent level" : "mean"} (${column.held[2].toLocaleString("en")} cells)`);
+  if (column.held) wide("held-out error", `${column.held[0].toFixed(2)}; ${column.held[1].toFixed(2)} by the ${column.chart && column.chart.type === "levels" ? "most frequent level" : "mean"} (${column.held[2].toLocaleString("en")} cells${column.held[3] === "not known yet" ? ": not known yet" : ""})`);
   if (column.sure && "spread" in column.sure) {
     wide("spread of draws", `${column.sure.spread.toFixed(2)} standard deviations of the column`);
-    wide("90 % interval", `${column.sure.width} wide, the median cell`);
+    wide("range of draws", `${column.sure.width} wide, the median cell`);
   }
   if (column.sure && "agreement" in column.sure) wide("draws that agree", `${percent(column.sure.agreement)} on average`);
   if (column.drift) wide("drift", column.drift);
@@ -193,7 +195,7 @@ function describe(place, room) {
   } else {
     left.append(legend(["", "observed"], ...(filled ? [["f", chart.draws.length ? "filled, all draws and single ones" : "filled"]] : [])), histogram(column, width));
     if (chart.outside > 0) left.append(make("p", { class: "hint" }, `${percent(chart.outside)} of the observed values lie outside the picture.`));
-    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and 90 % interval of the draws`), singleCells(column, width));
+    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and range of the ${column.sure.draws} draws`), singleCells(column, width), make("p", { class: "hint" }, `If draws are right, ${percent((column.sure.draws - 1) / (column.sure.draws + 1))} of the missing values lie in these ranges.`));
   }
   article.append(both);
   return article;
@@ -221,6 +223,11 @@ function goTo(place) {
   history.replaceState(null, "", `#c${place}`);
 }
 
+function openColumn(place) {
+  if (location.hash === `#c${place}`) followHash(); // again
+  else location.hash = `c${place}`;
+}
+
 function followHash() {
   const found = /^#c(\d+)$/.exec(location.hash);
   if (found) showColumn(+found[1], { focus: true });
@@ -234,14 +241,14 @@ function matrix() {
   const names = columns.length <= 40, width = Math.max(260, room.clientWidth), top = names ? 84 : 4;
   const span = width - (names ? 44 : 4), step = span / columns.length, tall = Math.max(2, Math.min(12, 300 / blocks.length));
   const svg = canvas(width, top + tall * blocks.length + 4, `Where ${columns.length} columns are missing, by blocks of rows; the rates are in the table of columns`);
-  const paths = Array.from({ length: 10 }, () => "");
+  const paths = Array.from({ length: 10 }, () => ""), every = Math.ceil(16 / step); // names that do not touch
   blocks.forEach((line, i) => [...line].forEach((digit, j) => {
     paths[+digit] += `M${(j * step + 0.5).toFixed(1)},${(top + i * tall).toFixed(1)}h${Math.max(step - 1, 0.5).toFixed(1)}v${tall.toFixed(2)}h${(-Math.max(step - 1, 0.5)).toFixed(1)}z`;
   }));
   paths.forEach((d, digit) => { if (d) svg.append(draw("path", { d, style: `fill:rgb(var(--hole) / ${digit ? 0.14 + 0.8 * digit / 9 : 0.05})` })); });
   columns.forEach((place, j) => {
     const name = data.columns[place].name, x = j * step + step / 2;
-    if (names) svg.append(draw("text", { transform: `translate(${x + 2},${top - 6}) rotate(-50)` }, cut(name, 14)));
+    if (names && j % every === 0) svg.append(draw("text", { transform: `translate(${x + 2},${top - 6}) rotate(-50)` }, middle(name, 11)));
     svg.append(draw("rect", { class: "hit", x: j * step, width: step, y: top, height: tall * blocks.length }, tip(`${name}: ${percent(data.columns[place].missing / data.columns[place].rows)} missing`)));
   });
   room.replaceChildren(svg);
@@ -250,18 +257,21 @@ function matrix() {
 function together() {
   const { columns, values } = data.together, room = by("together");
   if (columns.length < 2) return by("together-figure").remove();
-  const label = 110, width = Math.max(260, Math.min(room.clientWidth, label + 34 * columns.length + 50)), step = (width - label - 50) / columns.length;
+  // A step is never smaller than a line of text: names would overprint. What is wider than the page scrolls.
+  const label = 120, step = Math.max(15, Math.min(34, (room.clientWidth - label - 50) / columns.length)), width = label + step * columns.length + 50;
   const svg = canvas(width, 84 + step * columns.length, "Correlation of missing cells between columns");
   columns.forEach((a, i) => {
     const y = 80 + i * step;
-    if (step > 9) svg.append(draw("text", { x: label - 6, y: y + step / 2 + 4, "text-anchor": "end" }, cut(data.columns[a].name, 14)),
-      draw("text", { transform: `translate(${label + (i + 0.6) * step},74) rotate(-50)` }, cut(data.columns[a].name, 12)));
+    svg.append(draw("text", { x: label - 6, y: y + step / 2 + 4, "text-anchor": "end" }, middle(data.columns[a].name, 13)),
+      draw("text", { transform: `translate(${label + (i + 0.6) * step},74) rotate(-50)` }, middle(data.columns[a].name, 11)));
     columns.forEach((b, j) => {
       const value = values[i][j], x = label + j * step;
       svg.append(draw("rect", { class: "cellbg", x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 }));
       if (value === null || i === j) return;
       svg.append(draw("rect", { class: value > 0 ? "pos" : "neg", "fill-opacity": Math.sqrt(Math.min(1, Math.abs(value))).toFixed(2), x: x + 0.5, y: y + 0.5, width: step - 1, height: step - 1 },
         tip(`${data.columns[a].name} and ${data.columns[b].name}: ${value.toFixed(2)}`)));
+      // On paper without colours a stroke tells negative ones.
+      if (value < 0) svg.append(draw("line", { class: "ng", "stroke-opacity": Math.sqrt(Math.min(1, -value)).toFixed(2), x1: x + 2, x2: x + step - 2, y1: y + step - 2, y2: y + 2 }));
       if (step > 26 && Math.abs(value) >= 0.1) svg.append(draw("text", { class: "ink mark", x: x + step / 2, y: y + step / 2 + 4, "text-anchor": "middle" }, value.toFixed(1).replace("0.", ".").replace("-", "−")));
     });
   });
@@ -278,8 +288,8 @@ function trace() {
   svg.append(draw("line", { class: "ax", x1: left, x2: left + span, y1: low, y2: low }), draw("path", { class: "fl", d: path(1) }), draw("path", { class: "base", d: path(2) }));
   lines.forEach((line, k) => svg.append(draw("circle", { class: "f", cx: x(k), cy: y(line[1]), r: line[0] === data.best ? 6 : 3.5 }, tip(`round ${line[0]}: ${line[1]}`)),
     draw("text", { x: x(k), y: low + 18, "text-anchor": "middle" }, String(line[0]))));
-  svg.append(draw("text", { x: left - 6, y: y(most) + 4, "text-anchor": "end" }, most.toFixed(2)), draw("text", { x: left + span, y: low + 34, "text-anchor": "end" }, "round of EM; dashed: column means; large: smallest error"));
-  room.replaceChildren(svg);
+  svg.append(draw("text", { x: left - 6, y: y(most) + 4, "text-anchor": "end" }, most.toFixed(2)), draw("text", { x: left + span, y: low + 34, "text-anchor": "end" }, "round of EM"));
+  room.replaceChildren(svg, make("p", { class: "hint" }, "Dashed: column means. Large mark: the smallest error."));
 }
 
 // ---- keys, clicks, widths ----
@@ -293,11 +303,15 @@ function drawAll() {
 
 document.documentElement.classList.add("on");
 document.querySelectorAll(".sort").forEach(button => button.addEventListener("click", () => sortTable(button)));
-document.querySelector("form.filters").addEventListener("submit", event => event.preventDefault());
+document.querySelector("form.filters").addEventListener("submit", event => {
+  event.preventDefault(); // Enter in the search field: open the first that was found
+  const row = [...by("all").tBodies[0].rows].find(one => !one.hidden);
+  if (row) openColumn(indexOf(row));
+});
 for (const id of ["find", "kind", "which"]) by(id).addEventListener("input", filterColumns);
 by("all").addEventListener("click", event => {
   const row = event.target.closest("tbody tr");
-  if (row && !event.target.closest("a")) location.hash = `c${indexOf(row)}`;
+  if (row && !event.target.closest("a")) openColumn(indexOf(row));
 });
 document.addEventListener("click", event => {
   const link = event.target.closest('a[href^="#c"]');

@@ -1,0 +1,68 @@
+"""Was a column predicted? The error of held-out cells beside that of the mean, with an error bar."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Any
+
+from ..tables.schema import Kind
+
+USELESS = 0.98  # share of the baseline's error from which a column counts as not predicted
+USEFUL = 0.8  # share that must be out of reach of the error bar before it does
+Z = 1.645  # standard errors to each side: 90 %
+SPREAD = 0.8  # deviation, between cells, of the difference of both errors, in units of the baseline's error
+
+
+class Verdict(StrEnum):
+    """What held-out cells say of a column."""
+
+    BETTER = "better"
+    NO_BETTER = "no better"
+    UNKNOWN = "not known yet"
+
+
+def judge(error: float, baseline: float, n: int, *, levels: bool) -> Verdict:
+    """Say whether held-out cells were filled in better than by the mean or the most frequent level.
+
+    The ratio of the two errors has a standard error of k / √n. Of numbers k is 0.8: normal columns that are
+    predicted by their conditional mean have 0.2 (ratio 0.99), 0.6 (0.8) and 0.8 (0.45). Of levels both are
+    wrong or right independently, which holds where levels are equally frequent and overstates it elsewhere.
+
+    Parameters
+    ----------
+    error, baseline
+        Mean absolute errors, or shares of wrong levels.
+    n
+        Held-out cells.
+    levels
+        Whether it is a category.
+
+    Returns
+    -------
+    Verdict
+        Better, if the error bar (90 %) of the ratio ends below 1. No better, if the ratio is 0.98 or more
+        and the bar does not reach down to 0.8. Else not known yet.
+
+    Examples
+    --------
+    >>> [str(judge(0.68, 0.69, n, levels=False)) for n in (12, 120)]
+    ['not known yet', 'no better']
+    >>> str(judge(0.2, 0.8, 12, levels=False))
+    'better'
+    """
+    if n < 1 or not math.isfinite(error) or not baseline > 0:
+        return Verdict.UNKNOWN
+    ratio, deviation = error / baseline, SPREAD
+    if levels:
+        deviation = math.sqrt(max(error * (1 - error), 0.0) + max(baseline * (1 - baseline), 0.0)) / baseline
+    reach = Z * max(deviation, 1 / math.sqrt(n)) / math.sqrt(n)  # none wrong, of few, is no certainty
+    if ratio + reach < 1:
+        return Verdict.BETTER
+    return Verdict.NO_BETTER if ratio >= USELESS and ratio - reach > USEFUL else Verdict.UNKNOWN
+
+
+def judge_line(line: Any) -> Verdict:
+    """Judge a line of the held-out scores: kind, n, error and baseline."""
+    levels = not Kind(str(line.kind)).is_numeric
+    return judge(float(line.error), float(line.baseline), int(line.n), levels=levels)
