@@ -92,7 +92,7 @@ class TestVariants:
         copula, variants = GaussianCopula(2, []), Variants(2)
         copula.fit(as_rows(z))
         variants.fit(copula, as_rows(z), 200, 0)
-        few, many = variants.changes(copula, 5), variants.changes(copula, 400)
+        few, many = variants.changes(copula, range(5)), variants.changes(copula, range(400))
         slopes = torch.stack([c.variant.covariance[0, 1] / c.variant.covariance[0, 0] for c in many])
         fit = copula.covariance[0, 1] / copula.covariance[0, 0]
         assert all(

@@ -28,6 +28,7 @@ from diffputer.tables.cells import (
 from diffputer.tables.filling import Values, fill_arrow, fill_numpy, fill_pandas, fill_polars, fits
 
 Container = Literal["pandas", "polars", "pyarrow", "numpy"]
+_COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,26 @@ def read_table(x: Any) -> Table:
         missing[:, column] = view.missing()
         _check_finite(view, names[column])
     return Table(x, container, names, missing, cells)
+
+
+def detach(x: Any) -> Any:
+    """Give a table that stays as it is when ``x`` is changed in place; what is no table is given back.
+
+    Cells are copied of numpy arrays, and of frames of a pandas before 3, which does not copy on write.
+
+    Examples
+    --------
+    >>> array = np.zeros((1, 2))
+    >>> kept = detach(array)
+    >>> array[:] = 7
+    >>> kept
+    array([[0., 0.]])
+    """
+    if native.is_pandas_dataframe(x):
+        return x.copy(deep=not _COPIES_ON_WRITE)
+    if native.is_polars_dataframe(x):
+        return x.clone()
+    return x.copy() if isinstance(x, np.ndarray) else x
 
 
 def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:

@@ -128,12 +128,7 @@ class Repair:
     def complete(self, filled: dict[str, Floats]) -> dict[str, Floats]:
         """Give all columns of a draw, [n] each, from what was filled into their holes."""
         self.notes = {}
-        start = {}
-        for name, column in self.columns.items():
-            numbers = column.values.copy()
-            numbers[~column.observed] = filled[name]
-            start[name] = np.where(self.known[name], self.values[name], numbers)
-        now = {name: numbers.copy() for name, numbers in start.items()}
+        now = self._start(filled)
         for _ in range(ROUNDS):
             self._order(now)
             moved = self._share(now)
@@ -142,6 +137,19 @@ class Repair:
         if rows := self._disordered(now):
             self.notes["could not be brought in line with the inequalities"] = rows
         return now
+
+    def contradicted(self, filled: dict[str, Floats]) -> list[int]:
+        """Say in which rows what was filled in contradicts an inequality."""
+        return self._disordered(self._start(filled))
+
+    def _start(self, filled: dict[str, Floats]) -> dict[str, Floats]:
+        """All columns, with what follows from observed cells and what was filled in."""
+        start = {}
+        for name, column in self.columns.items():
+            numbers = column.values.copy()
+            numbers[~column.observed] = filled[name]
+            start[name] = np.where(self.known[name], self.values[name], numbers)
+        return start
 
     def _deduce(self) -> None:
         """Compute what follows from observed cells, until nothing new does."""
