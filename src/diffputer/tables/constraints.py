@@ -19,13 +19,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from diffputer.errors import DataWarning, InputError, warn_about_data
 from diffputer.tables.cells import Booleans, Floats
 from diffputer.tables.constrained_columns import check_comparable, find_place, read_numbers, without_limits
 from diffputer.tables.contradictions import (
     compare_observed,
+    describe_heap,
     describe_out_of_bounds,
     describe_out_of_range,
     slack_of,
@@ -213,6 +213,12 @@ class BoundConstraints:
         self._look_at_limits(found)
         return found
 
+    def warn_of_heaps(self) -> None:
+        """Warn of inequalities that many draws contradicted: their cells lie on the limit now."""
+        for pair, counts in self._repair.contradictions.items():
+            smaller, larger = (self._repair.columns[name] for name in pair)
+            self._say(f"heap of {pair}", describe_heap(smaller, larger, *counts))
+
     def _say(self, key: str, message: str) -> None:
         """Warn once of each thing, not in every draw."""
         if message and key not in self._said:
@@ -301,14 +307,9 @@ class BoundConstraints:
         holes = self._table.missing[:, place.position]
         return from_numbers(without_limits(place.column), place.cells, numbers, bool(holes.all()))
 
-    def contradicted(self, filled: Mapping[int, Values]) -> NDArray[np.int64]:
-        """Say in which rows the filled cells of a draw contradict an inequality, before any is moved."""
-        rows = self._repair.contradicted(self._numbers(filled)) if self._pairs else []
-        return np.array(rows, dtype=np.int64)
-
-    def _numbers(self, filled: Mapping[int, Values]) -> dict[str, Floats]:
-        """The filled cells of columns with constraints as numbers."""
-        found = {}
+    def _once(self, filled: dict[int, Values]) -> dict[int, Values]:
+        """Apply formulas and inequalities."""
+        old = {}
         for name, place in self._places.items():
             holes = self._table.missing[:, place.position]
             if holes.any() and place.position not in filled:
@@ -317,12 +318,7 @@ class BoundConstraints:
                     "missing. Drop it, or its constraints."
                 )
             values = filled.get(place.position, np.empty(0))
-            found[name] = to_numbers(place.column, values) if len(values) else np.empty(0)
-        return found
-
-    def _once(self, filled: dict[int, Values]) -> dict[int, Values]:
-        """Apply formulas and inequalities."""
-        old = self._numbers(filled)
+            old[name] = to_numbers(place.column, values) if len(values) else np.empty(0)
         new = self._repair.complete(old)
         for name, place in self._places.items():
             holes = self._table.missing[:, place.position]
