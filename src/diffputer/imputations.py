@@ -158,9 +158,12 @@ class Imputations(Sequence[Any]):
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
         cells = sum(len(values) for values in self._filled[0].values()) if self._filled else 0
+        # What is in force and not what was asked for: see reports.py.
+        model = str({} if self._origin is None else self._origin.settings.get("model_uncertainty", ""))
+        note = f"; model uncertainty {model}" if model.startswith("none: ") else ""
         return (
             f"<Imputations: {len(self)} completed tables, {rows:,} rows x {columns:,} columns, "
-            f"{cells:,} cells filled in each>"
+            f"{cells:,} cells filled in each{note}>"
         )
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
