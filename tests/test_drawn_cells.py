@@ -25,9 +25,9 @@ pl = pytest.importorskip("polars")
 NAN = np.nan
 
 
-def numbers(n: int = 60, seed: int = 0) -> pd.DataFrame:
+def numbers(n: int = 60, seed: int = 0, dtype: str = "float64") -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"))
+    frame = pd.DataFrame(rng.normal(size=(n, 3)), columns=list("abc"), dtype=dtype)
     frame["b"] += frame["a"]
     return frame.mask(rng.random(frame.shape) < 0.25)
 
@@ -166,6 +166,20 @@ def test_intervals_keep_to_inequalities_with_observed_cells() -> None:
     assert (lower["e"].iloc[2], upper["e"].iloc[2]) == (5.0, 9.0)
 
 
+def test_functions_are_not_asked_about_ends_of_intervals() -> None:
+    frame = pd.DataFrame({"a": [1.0, 4.0, NAN], "b": [1.0, 2.0, NAN]})
+    table = read_table(frame)
+
+    def root(completed: pd.DataFrame) -> pd.Series:
+        assert completed["a"].isin([1.0, 4.0, 1.5, 2.5]).all()
+        return np.sqrt(completed["a"])
+
+    bound = Constraints(derived={"b": root}).on(table)
+    filled = [bound({0: np.array([a]), 1: np.array([0.0])}) for a in (1.5, 2.5)]
+    lower, upper = Imputations(table, filled, None, None, bound).interval()
+    assert lower["b"].iloc[2] < np.sqrt(1.5) < np.sqrt(2.5) < upper["b"].iloc[2]
+
+
 def test_an_interval_needs_two_draws(fitted: DiffPuter) -> None:
     with pytest.raises(InputError, match="at least 2 draws"):
         fitted.sample(numbers(), 1).interval()
@@ -177,9 +191,14 @@ def test_an_interval_needs_two_draws(fitted: DiffPuter) -> None:
 def change_frame(frame: pd.DataFrame) -> None:
     frame.fillna(0.0, inplace=True)
     frame["new"] = 1
+    frame.index.name = "place"
     frame.iloc[0, 0] = 1e6
     frame.drop(index=frame.index[:5], inplace=True)
     frame.index.name = "other"
+
+
+def change_extension_array(frame: pd.DataFrame) -> None:
+    frame["a"].array[:] = 7.0
 
 
 def change_array(array: np.ndarray) -> None:
@@ -195,10 +214,11 @@ def change_polars(frame: Any) -> None:
     ("make", "change"),
     [
         (numbers, change_frame),
+        (lambda: numbers(dtype="Float64"), change_extension_array),
         (lambda: numbers().to_numpy(), change_array),
         (lambda: pl.from_pandas(numbers()), change_polars),
     ],
-    ids=["pandas", "numpy", "polars"],
+    ids=["pandas", "nullable", "numpy", "polars"],
 )
 def test_draws_do_not_follow_later_changes_of_the_table(make: Any, change: Any, tmp_path: Path) -> None:
     native = make()

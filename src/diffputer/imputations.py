@@ -239,7 +239,7 @@ class Imputations(Sequence[Any]):
         """
         self._need_draws(1)
         check_names(self._table.names)
-        first = [self.original] if include_original else []
+        first = [self._table.native] if include_original else []
         return stack_tables([*first, *self], self._table.container, first=0 if include_original else 1)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
@@ -344,7 +344,8 @@ class Imputations(Sequence[Any]):
                 *self._draws_of(position), level, self._is_empty(position), position not in derived
             )
         if self._constraints is not None and self._constraints.positions:
-            ends, _ = self._constraints.repair_ends(ends)
+            # What functions determine all draws agree on.
+            ends, _ = self._constraints.repair_ends(ends, functions=False)
         return self._table.with_filled(ends[0]), self._table.with_filled(ends[1])
 
     def std(self) -> pd.DataFrame:

@@ -25,8 +25,8 @@ def choose_models(result: EMResult, model_uncertainty: str) -> tuple[EMResult, b
     check_choice("model_uncertainty", model_uncertainty, MODEL_UNCERTAINTIES)
     if model_uncertainty == "linear" and not getattr(result.engine, "varies", False):
         logger.info(
-            "Draws do not vary the model, just as with model_uncertainty='none': it has no linear part. Fit with "
-            "model_uncertainty='bootstrap' to vary all of it."
+            "Draws do not vary the model, just as with model_uncertainty='none': it has no linear part. Fit "
+            "with model_uncertainty='bootstrap' to vary all of it."
         )
     if model_uncertainty != "bootstrap":
         return dataclasses.replace(result, resampled=()), model_uncertainty == "linear"

@@ -271,7 +271,9 @@ class BoundConstraints:
             found[:, position] = missing[:, position] & (missing.sum(axis=1) == 1)
         return found
 
-    def repair_ends(self, ends: Sequence[Mapping[int, Values]]) -> tuple[list[dict[int, Values]], Booleans]:
+    def repair_ends(
+        self, ends: Sequence[Mapping[int, Values]], *, functions: bool = True
+    ) -> tuple[list[dict[int, Values]], Booleans]:
         """Put the constraints in force in ends of intervals, where they tie a cell to observed ones alone.
 
         There, the end is cut off at the other side of an inequality, or is the one value that a formula
@@ -280,7 +282,7 @@ class BoundConstraints:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # ends are no values that anybody fills in
-            repaired = [self(end) for end in ends]
+            repaired = [self(end) if functions else self._once(dict(end)) for end in ends]
         tied = self.only_holes()
         kept: list[dict[int, Values]] = []
         for new, old in zip(repaired, ends, strict=True):

@@ -28,7 +28,6 @@ from diffputer.tables.cells import (
 from diffputer.tables.filling import Values, fill_arrow, fill_numpy, fill_pandas, fill_polars, fits
 
 Container = Literal["pandas", "polars", "pyarrow", "numpy"]
-_COPIES_ON_WRITE = int(pd.__version__.partition(".")[0]) >= 3
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,8 @@ def read_table(x: Any) -> Table:
 def detach(x: Any) -> Any:
     """Give a table that stays as it is when ``x`` is changed in place; what is no table is given back.
 
-    Cells are copied of numpy arrays, and of frames of a pandas before 3, which does not copy on write.
+    Cells of pandas and numpy are copied: pandas copies on write only from version 3 on, and not where an
+    array that it holds is written to. Those of polars and pyarrow do not change.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def detach(x: Any) -> Any:
     array([[0., 0.]])
     """
     if native.is_pandas_dataframe(x):
-        return x.copy(deep=not _COPIES_ON_WRITE)
+        return x.copy()
     if native.is_polars_dataframe(x):
         return x.clone()
     return x.copy() if isinstance(x, np.ndarray) else x
