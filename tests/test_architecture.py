@@ -21,7 +21,7 @@ LAYERS = [
     {"engines"},
     {"analysis"},
     {"imputations", "parameters", "uncertainties"},
-    {"persistence", "reports", "resampling"},
+    {"persistence", "reports", "resampling", "sampling"},
     {"imputer"},
     {"methods"},
     {"demo", "benchmark", "cli_options"},

@@ -92,7 +92,7 @@ class TestVariants:
         copula, variants = GaussianCopula(2, []), Variants(2)
         copula.fit(as_rows(z))
         variants.fit(copula, as_rows(z), 200, 0)
-        few, many = variants.changes(copula, 5), variants.changes(copula, 400)
+        few, many = variants.changes(copula, range(5)), variants.changes(copula, range(400))
         slopes = torch.stack([c.variant.covariance[0, 1] / c.variant.covariance[0, 0] for c in many])
         fit = copula.covariance[0, 1] / copula.covariance[0, 0]
         assert all(
@@ -211,10 +211,24 @@ class TestKeeping:
         again = DiffPuter.load(tmp_path / "model", device="cpu")
         assert again.sample(mixed, n_draws=2)[1].equals(fitted.sample(mixed, n_draws=2)[1])
 
-    def test_without_held_out_cells_there_is_no_copula_to_vary(self, mixed: pd.DataFrame) -> None:
+    def test_without_held_out_cells_there_is_no_copula_to_vary(
+        self, mixed: pd.DataFrame, caplog: pytest.LogCaptureFixture
+    ) -> None:
         imputer = quick(held_out=0.0, max_steps=5).fit(mixed)
-        linear = imputer.sample(mixed, n_draws=1)[0]
-        assert linear.equals(imputer.set_params(model_uncertainty="none").sample(mixed, n_draws=1)[0])
+        with caplog.at_level("INFO", logger="diffputer"):
+            linear = imputer.sample(mixed, n_draws=1)
+        assert [line for line in caplog.messages if "model_uncertainty='bootstrap'" in line]
+        assert "model uncertainty none: " in repr(linear)
+        none = imputer.set_params(model_uncertainty="none").sample(mixed, n_draws=1)
+        assert linear[0].equals(none[0])
+        assert "model uncertainty" not in repr(none)
+
+    def test_nothing_is_said_where_the_model_varies(
+        self, fitted: DiffPuter, mixed: pd.DataFrame, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level("INFO", logger="diffputer"):
+            assert "model uncertainty" not in repr(fitted.sample(mixed, n_draws=1))
+        assert not caplog.messages
 
 
 class TestBootstrap:

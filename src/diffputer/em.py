@@ -135,9 +135,10 @@ class Engine(Protocol):
         seed: int,
         progress: Progress,
         *,
+        first: int = 0,
         vary: bool = False,
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """Draw rows with holes: yields rows and their draws [n_draws, r, d].
+        """Draw rows with holes, from draw number first on: yields rows and their draws [n_draws, r, d].
 
         With ``vary`` each draw is of a model that the table might have led to as well, if it can.
         """
@@ -317,10 +318,11 @@ def draw(
     n_draws: int,
     *,
     seed: int,
+    first: int = 0,
     vary: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Draw the rows that have holes, block by block, n_draws times each.
+    """Draw the rows that have holes, block by block, n_draws times each, from draw number first on.
 
     Equal rows get draws of their own, so that their uncertainty is not counted once. With ``vary``, draws are
     of models that the table might have led to as well, where the engine knows of such.
@@ -330,11 +332,11 @@ def draw(
     progress = progress or Progress()
     rows = np.flatnonzero(missing.any(axis=1))
     holes, x_obs = missing[rows], np.where(missing, np.float32(0), x)[rows]
-    blocks = (
-        _draw_in_turn(fitted.resampled, x_obs, holes, n_draws, seed, progress)
-        if fitted.resampled
-        else fitted.engine.draw(x_obs, holes, n_draws, derive_seed(seed, "draws"), progress, vary=vary)
-    )
+    if fitted.resampled:
+        blocks = _draw_in_turn(fitted.resampled, x_obs, holes, range(first, first + n_draws), seed, progress)
+    else:
+        own = derive_seed(seed, "draws")
+        blocks = fitted.engine.draw(x_obs, holes, n_draws, own, progress, first=first, vary=vary)
     for part, drawn in blocks:
         yield rows[part], np.where(holes[part], np.clip(drawn, *fitted.bounds), x_obs[part])
     progress.end()
@@ -344,17 +346,19 @@ def _draw_in_turn(
     engines: tuple[Engine, ...],
     x_obs: NDArray[np.float32],
     holes: NDArray[np.bool_],
-    n_draws: int,
+    draws: range,
     seed: int,
     progress: Progress,
 ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Let engine d mod B make draw d, so that fewer draws are the first of more."""
+    """Let engine d mod B make draw d, its own number d div B, so that fewer draws are the first of more."""
     B = len(engines)
-    drawn = np.empty((n_draws, *x_obs.shape), dtype=np.float32)
-    for b, engine in enumerate(engines[:n_draws]):
-        own = derive_seed(seed, "draws", b)
-        for part, values in engine.draw(x_obs, holes, len(range(b, n_draws, B)), own, progress):
-            drawn[b::B, part] = values
+    drawn = np.empty((len(draws), *x_obs.shape), dtype=np.float32)
+    for b, engine in enumerate(engines):
+        own, mine = derive_seed(seed, "draws", b), [d for d in draws if d % B == b]
+        if mine:
+            start = mine[0] - draws.start
+            for part, values in engine.draw(x_obs, holes, len(mine), own, progress, first=mine[0] // B):
+                drawn[start::B, part] = values
     yield slice(0, len(x_obs)), drawn
 
 

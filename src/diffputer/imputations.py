@@ -14,16 +14,23 @@ from .analysis.origin import Origin, join_origins
 from .analysis.pooling import Pooled, pool
 from .errors import InputError
 from .settings import check_number
+from .tables.cells import Cells
+from .tables.constraints import BoundConstraints, Constraints
 from .tables.drawfiles import read_draws, write_draws
-from .tables.draws import column_of, most_frequent, spread, summarise_draws
-from .tables.encoding import TableEncoder
+from .tables.draws import (
+    Number,
+    column_of,
+    find_repeated,
+    interval_of_draws,
+    most_frequent,
+    spread,
+    summarise_draws,
+)
 from .tables.filling import Values
 from .tables.frames import Table
 from .tables.paths import write_bytes
 from .tables.schema import Column, Schema
 from .tables.stacking import check_names, stack_tables
-
-Finish = Callable[[dict[int, Values]], dict[int, Values]]
 
 
 class Imputations(Sequence[Any]):
@@ -42,9 +49,10 @@ class Imputations(Sequence[Any]):
         What the columns hold.
     origin
         Which model they come from, for the report.
-    finish
-        Is told the filled cells of a completed table and may change them: what must hold between columns
-        holds in means, medians and modes too.
+    constraints
+        What must hold between columns: it holds in means, medians and modes too.
+    numbers
+        Seed and number of each draw, by which draws that are joined are told apart.
 
     Examples
     --------
@@ -70,39 +78,17 @@ class Imputations(Sequence[Any]):
         filled: Sequence[Mapping[int, Values]],
         schema: Schema | None = None,
         origin: Origin | None = None,
-        finish: Finish | None = None,
+        constraints: BoundConstraints | None = None,
+        numbers: Sequence[Number | None] | None = None,
     ) -> None:
         self._table = table
-        self._finish = finish
+        self._constraints = constraints
         self._origin = origin
         self._filled = list(filled)
+        self._numbers = list(numbers or [None] * len(self._filled))
         self.schema = schema
         if len({frozenset(draw) for draw in self._filled}) > 1:
             raise InputError("All draws must fill the same columns, however: these fill different ones.")
-
-    @classmethod
-    def from_draws(
-        cls,
-        table: Table,
-        encoder: TableEncoder,
-        x: NDArray[np.float32],
-        blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
-        finish: Finish | None = None,
-        origin: Origin | None = None,
-    ) -> Imputations:
-        """Decode draws that come as blocks of (row numbers [r], draws [m, r, d]).
-
-        Shape: x [n, d], the encoded table. ``finish`` is told the filled cells of each draw and may change
-        them.
-        """
-        filled = []
-        for j in range(len(blocks[0][1])):
-            completed = x.copy()
-            for rows, draws in blocks:
-                completed[rows] = draws[j]
-            decoded = encoder.decode(table, completed)
-            filled.append(decoded if finish is None else finish(decoded))
-        return cls(table, filled, encoder.schema, origin, finish)
 
     @property
     def n_draws(self) -> int:
@@ -116,8 +102,8 @@ class Imputations(Sequence[Any]):
 
     @property
     def original(self) -> Any:
-        """The incomplete table."""
-        return self._table.native
+        """A copy of the incomplete table."""
+        return self._table.with_filled({})
 
     def __len__(self) -> int:
         return len(self._filled)
@@ -128,7 +114,7 @@ class Imputations(Sequence[Any]):
     def __getitem__(self, index: slice) -> Imputations: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return Imputations(self._table, self._filled[index], self.schema, self._origin, self._finish)
+            return self._with(self._filled[index], self._numbers[index], self._origin)
         return self._table.with_filled(self._filled[index])
 
     def __iter__(self) -> Iterator[Any]:
@@ -149,15 +135,35 @@ class Imputations(Sequence[Any]):
                 "Draws can be joined if they complete the same table, however: these tables differ in cells "
                 "that are not missing."
             )
+        self._refuse_repeated(other)
         origin = join_origins(self._origin, other._origin)
-        return Imputations(mine, [*self._filled, *other._filled], self.schema, origin, self._finish)
+        return self._with([*self._filled, *other._filled], [*self._numbers, *other._numbers], origin)
+
+    def _with(
+        self, filled: list[Mapping[int, Values]], numbers: list[Number | None], origin: Origin | None
+    ) -> Imputations:
+        """Other draws of the same table."""
+        return Imputations(self._table, filled, self.schema, origin, self._constraints, numbers)
+
+    def _refuse_repeated(self, other: Imputations) -> None:
+        found = find_repeated(self._filled, other._filled, self._numbers, other._numbers)
+        if found is not None:
+            last = max((number[1] for number in (*self._numbers, *other._numbers) if number), default=0)
+            raise InputError(
+                f"Draws that are joined must differ, however: number {found[0] + 1} of the first is number "
+                f"{found[1] + 1} of the second, and would count twice. Take further draws: sample(table, "
+                f"n_draws, first_draw={max(last + 1, len(self))})."
+            )
 
     def __repr__(self) -> str:
         rows, columns = self._table.n_rows, self._table.n_columns
         cells = sum(len(values) for values in self._filled[0].values()) if self._filled else 0
+        # What is in force and not what was asked for: see reports.py.
+        model = str({} if self._origin is None else self._origin.settings.get("model_uncertainty", ""))
+        note = f"; model uncertainty {model}" if model.startswith("none: ") else ""
         return (
             f"<Imputations: {len(self)} completed tables, {rows:,} rows x {columns:,} columns, "
-            f"{cells:,} cells filled in each>"
+            f"{cells:,} cells filled in each{note}>"
         )
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
@@ -241,16 +247,31 @@ class Imputations(Sequence[Any]):
 
         The table is written once, and of each column with filled cells a second column ``.draws.NAME`` with
         a list of values, one for each draw, where the cell was missing. What a report says of the model
-        (settings, seed, scores) goes with it. An existing file is replaced.
+        (settings, seed, scores) goes with it, and so do formulas and inequalities, so that summaries of what
+        is read are those of the draws; of derived columns that are functions, only the drawn values. An
+        existing file is replaced.
         """
-        origin = None if self._origin is None else self._origin.to_dict()
-        write_draws(path, self._table, self._filled, self.schema, origin)
+        facts = {
+            "origin": None if self._origin is None else self._origin.to_dict(),
+            "constraints": None if self._constraints is None else self._constraints.constraints.to_dict(),
+            "numbers": self._numbers,
+        }
+        write_draws(path, self._table, self._filled, self.schema, facts)
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike[str]) -> Imputations:
         """Read what :meth:`to_parquet` wrote: same container, dtypes, index (but its freq) and values."""
-        table, filled, schema, origin = read_draws(path)
-        return cls(table, filled, schema, None if origin is None else Origin.from_dict(origin))
+        table, filled, schema, facts = read_draws(path)
+        # Files of older versions have none of these.
+        origin, rules, numbers = (facts.get(name) for name in ("origin", "constraints", "numbers"))
+        return cls(
+            table,
+            filled,
+            schema,
+            None if origin is None else Origin.from_dict(origin),
+            None if rules is None else Constraints.from_dict(rules).on(table, schema),
+            [number and tuple(number) for number in numbers or ()],
+        )
 
     def report(self, path: str | os.PathLike[str], *, title: str = "") -> None:
         """Write one HTML file on what was missing, what was filled in and how sure that is.
@@ -268,15 +289,15 @@ class Imputations(Sequence[Any]):
         self._need_draws(1)
         from .analysis.report import make_report
 
-        page = make_report(self.original, self, schema=self.schema, origin=self._origin, title=title)
+        page = make_report(self._table.native, self, schema=self.schema, origin=self._origin, title=title)
         write_bytes(path, page.encode())
 
     def mean(self) -> Any:
         """Complete the table with the mean of the draws of each number.
 
         Whole numbers are rounded, dates are dates; booleans and categories get their most frequent level.
-        Derived columns are computed from the means, and inequalities hold, unless the draws were read from a
-        file, which does not know of them.
+        Derived columns are computed from the means (those of functions are means themselves once the draws
+        were read from a file, which holds no code), and inequalities hold.
         """
         return self._complete(self._summary(lambda numbers: numbers.mean(axis=0)))
 
@@ -296,28 +317,36 @@ class Imputations(Sequence[Any]):
         return self._complete(frequent)
 
     def interval(self, level: float = 0.9) -> tuple[Any, Any]:
-        """Complete the table with the ends of an interval that holds a share of the draws.
+        """Complete the table with the ends of an interval that holds the missing value with a probability.
+
+        With as many draws as it takes (19 for 90 %), the ends are draws, or between two of them; with fewer
+        mean -+ t(m - 1) s sqrt(1 + 1 / m) of the m draws: :func:`diffputer.tables.draws.interval_ends` says
+        what they cover.
 
         Parameters
         ----------
         level
-            The share, with as many draws below as above. The ends are quantiles between draws; with few
-            draws, they are near the smallest and the largest.
+            The probability, for values like the draws.
 
         Returns
         -------
         lower, upper
-            Tables. Booleans and categories, which have no order to speak of, have their most frequent level
-            in both.
+            Tables. Ends are possible values: whole numbers (rounded outwards), inside the bounds of their
+            column unless draws are beyond them, as those of derived columns may be. Booleans and categories,
+            which have no order to speak of, have their most frequent level in both.
         """
         check_number("level", level, 0.0, 1.0, closed=False, whole=False)
-        tail = (1 - level) / 2
-
-        def quantile(share: float) -> Any:
-            ends = self._summary(lambda numbers: np.quantile(numbers, share, axis=0))
-            return self._table.with_filled(ends)
-
-        return quantile(tail), quantile(1 - tail)
+        self._need_draws(2)
+        derived = set() if self._constraints is None else self._constraints.derived
+        ends: list[dict[int, Values]] = [{}, {}]
+        for position in self._filled[0]:
+            ends[0][position], ends[1][position] = interval_of_draws(
+                *self._draws_of(position), level, self._is_empty(position), position not in derived
+            )
+        if self._constraints is not None and self._constraints.positions:
+            # What functions determine all draws agree on.
+            ends, _ = self._constraints.repair_ends(ends, functions=False)
+        return self._table.with_filled(ends[0]), self._table.with_filled(ends[1])
 
     def std(self) -> pd.DataFrame:
         """Give the standard deviation between draws of each filled number; NaN elsewhere.
@@ -327,34 +356,31 @@ class Imputations(Sequence[Any]):
         self._need_draws(2)
         deviations = np.full(self._table.missing.shape, np.nan)
         for position in self._filled[0]:
-            draws = [draw[position] for draw in self._filled]
-            deviations[self._table.missing[:, position], position] = spread(self._column(position), draws)
+            column, _, draws = self._draws_of(position)
+            deviations[self._table.missing[:, position], position] = spread(column, draws)
         index = self._table.native.index if self._table.container == "pandas" else None
         return pd.DataFrame(deviations, index=index, columns=list(self._table.names))
 
     def _complete(self, filled: dict[int, Values]) -> Any:
-        return self._table.with_filled(filled if self._finish is None else self._finish(filled))
+        return self._table.with_filled(filled if self._constraints is None else self._constraints(filled))
 
     def _summary(self, summary: Callable[[NDArray[np.float64]], Any]) -> dict[int, Values]:
         """Sum the draws of each cell up, column by column."""
         self._need_draws(1)
-        values = {}
-        for position in self._filled[0]:
-            values[position] = summarise_draws(
-                self._column(position),
-                self._table.cells[position],
-                [draw[position] for draw in self._filled],
-                summary,
-                bool(self._table.missing[:, position].all()),
-            )
-        return values
+        return {
+            position: summarise_draws(*self._draws_of(position), summary, self._is_empty(position))
+            for position in self._filled[0]
+        }
 
-    def _column(self, position: int) -> Column:
-        """What a column holds, by the schema or by the values that were filled in."""
+    def _draws_of(self, position: int) -> tuple[Column, Cells, list[Values]]:
+        """What a column holds (by the schema or by the values that were filled in), its cells and draws."""
+        cells, draws = self._table.cells[position], [draw[position] for draw in self._filled]
         if self.schema is not None:
-            return self.schema.columns[position]
-        cells, values = self._table.cells[position], self._filled[0][position]
-        return column_of(self._table.names[position], cells, values)
+            return self.schema.columns[position], cells, draws
+        return column_of(self._table.names[position], cells, draws[0]), cells, draws
+
+    def _is_empty(self, position: int) -> bool:
+        return bool(self._table.missing[:, position].all())
 
     def _need_draws(self, least: int) -> None:
         if len(self) < least:

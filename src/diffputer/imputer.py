@@ -17,7 +17,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
-from .em import Checkpoint, EMResult, draw, fit_em, impute
+from .em import Checkpoint, EMResult, fit_em, impute
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
 from .errors import InputError, SettingError
@@ -25,13 +25,14 @@ from .imputations import Imputations
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .resampling import choose_models, fit_resampled
-from .runtime.devices import Deadline, check_memory, enough_memory, resolve_device, resolve_precision
+from .runtime.devices import Deadline, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
+from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
-from .tables.frames import Table, read_table
+from .tables.frames import Table, detach, read_table
 from .tables.wishes import bounded_columns
 from .trace import warn_if_useless
 from .uncertainties import Uncertainty
@@ -238,8 +239,11 @@ churn
             return completed.to_pandas()
         return completed
 
-    def sample(self, X: Any, n_draws: int = 5) -> Imputations:
+    def sample(self, X: Any, n_draws: int = 5, *, first_draw: int = 0) -> Imputations:
         """Draw completed tables from the conditional distribution of the missing cells.
+
+        With model_uncertainty="linear", draws are those of "none" where there is no linear part to vary
+        (engine="paper", held_out=0, more than 64 columns with levels counted): printed draws say so.
 
         Parameters
         ----------
@@ -247,6 +251,8 @@ churn
             New rows, or those of the fit.
         n_draws : int
             How many completed tables.
+        first_draw : int
+            The number of the first: ``sample(X, 20) + sample(X, 63, first_draw=20)`` is ``sample(X, 83)``.
 
         Returns
         -------
@@ -255,22 +261,15 @@ churn
         """
         check_is_fitted(self)
         check_number("n_draws", n_draws, 1, 1 << 31, closed=True, whole=True)
-        table = self._read(X, reset=False)
-        rows = int(self._holes(table).any(axis=1).sum())
-        check_memory(
-            n_draws * (4 * rows * self._encoder.width + 16 * int(table.missing.sum())),
-            f"{n_draws:,} draws of {rows:,} rows",
-            "Ask for fewer draws, or draw for a part of the rows at a time.",
-        )
-        encoded = self._encoder.encode(table)
-        constrain, x = self._constraints.on(table, self.schema_), encoded.x
-        if self._result is None or rows == 0:
-            filled = constrain(self._encoder.decode(table, x))
-            return Imputations(table, [filled] * n_draws, self.schema_, origin_of(self), constrain)
-        result, vary = choose_models(self._on_device(self._result), self.model_uncertainty)
+        check_number("first_draw", first_draw, 0, 1_000_000, closed=True, whole=True)
+        table = self._read(detach(X), reset=False)
+        models = None
+        if self._result is not None and self._holes(table).any():
+            models = choose_models(self._on_device(self._result), self.model_uncertainty)
+        numbers, seed = range(first_draw, first_draw + n_draws), self.seed_
+        rules, origin = self._constraints, origin_of(self)
         with self._working() as progress:
-            drawn = draw(x, encoded.missing, result, n_draws, seed=self.seed_, vary=vary, progress=progress)
-            return Imputations.from_draws(table, self._encoder, x, list(drawn), constrain, origin_of(self))
+            return draw_tables(table, self._encoder, rules, models, numbers, seed, origin, progress)
 
     def report(self, X: Any, path: str | os.PathLike[str], n_draws: int = 5, max_rows: int = 20_000) -> None:
         """Write one HTML file on what is missing in a table, what would be filled in, and how sure that is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -16,10 +17,17 @@ from .runtime.seeding import derive_seed
 from .settings import MODEL_UNCERTAINTIES, check_choice
 from .tables.encoding import Encoded, TableEncoder
 
+logger = logging.getLogger("diffputer")
+
 
 def choose_models(result: EMResult, model_uncertainty: str) -> tuple[EMResult, bool]:
     """Give what draws are made of: the fitted engine or the resampled ones, and whether it varies."""
     check_choice("model_uncertainty", model_uncertainty, MODEL_UNCERTAINTIES)
+    if model_uncertainty == "linear" and not getattr(result.engine, "varies", False):
+        logger.info(
+            "Draws do not vary the model, just as with model_uncertainty='none': it has no linear part. Fit "
+            "with model_uncertainty='bootstrap' to vary all of it."
+        )
     if model_uncertainty != "bootstrap":
         return dataclasses.replace(result, resampled=()), model_uncertainty == "linear"
     if not result.resampled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from .errors import DataWarning
 from .tables.constraints import BoundConstraints
 from .tables.encoding import TableEncoder
 from .tables.filling import Values
@@ -84,25 +82,14 @@ def _constrain(
 ) -> list[dict[int, Values]]:
     """Put constraints in force where they tie a missing cell to observed ones alone.
 
-    There, the quantile of what sample would draw is the repaired quantile: cut off at the other side of an
-    inequality, or the one value that a formula allows. Cells that were missing together keep what the model
-    says: repaired ends would not be quantiles. ``std`` is set to 0 where a formula leaves no choice.
+    ``std`` is set to 0 where a formula leaves no choice.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # ends are no values that anybody fills in
-        repaired = [constrain(end) for end in ends]
-    only = constrain.only_holes()
-    kept: list[dict[int, Values]] = [{}, {}]
-    for position in ends[0]:
+    kept, tied = constrain.repair_ends(ends)
+    for position in constrain.computed & set(ends[0]):
         holes = table.missing[:, position]
-        tied = only[holes, position]
-        for new, old, end in zip(repaired, ends, kept, strict=True):
-            end[position] = old[position].copy()
-            end[position][tied] = new[position][tied]
-        if position in constrain.computed:
-            equal = kept[0][position] == kept[1][position]
-            sure = tied & equal & (ends[0][position] != ends[1][position])
-            std[np.flatnonzero(holes)[sure], position] = 0.0
+        equal = kept[0][position] == kept[1][position]
+        sure = tied[holes, position] & equal & (ends[0][position] != ends[1][position])
+        std[np.flatnonzero(holes)[sure], position] = 0.0
     return kept
 
 

@@ -67,11 +67,11 @@ def fitted(tiny: dict[str, Any]) -> DiffPuter:
 def test_completed_tables_and_draws_keep_to_the_constraints(fitted: DiffPuter) -> None:
     frame = budget()
     assert_constrained(fitted.transform(frame), frame)
-    draws = fitted.sample(frame, 3)
+    draws, more = fitted.sample(frame, 3), fitted.sample(frame, 3, first_draw=3)
     for table in draws:
         assert_constrained(table, frame)
     assert not draws[0].equals(draws[1])
-    for summed_up in (draws.mean(), draws.median(), draws.mode(), draws[1:].mean(), (draws + draws).mode()):
+    for summed_up in (draws.mean(), draws.median(), draws.mode(), draws[1:].mean(), (draws + more).mode()):
         assert_constrained(summed_up, frame)
 
 

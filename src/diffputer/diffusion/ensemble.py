@@ -280,11 +280,11 @@ class Ensemble(nn.Module):
         """Whether draws can be of other models that the table might have led to."""
         return self.copula is not None and self.variants is not None and bool(self.variants.fitted)
 
-    def changes(self, n_draws: int) -> list[Change | None]:
+    def changes(self, draws: range) -> list[Change | None]:
         """Say how the model differs in each draw; where there is no copula it cannot be told."""
         if self.copula is None or self.variants is None or not self.varies:
-            return [None] * n_draws
-        return list(self.variants.changes(self.copula, n_draws))
+            return [None] * len(draws)
+        return list(self.variants.changes(self.copula, draws))
 
     def draw(
         self,

@@ -224,9 +224,10 @@ class Sampler:
         n_draws: int,
         progress: Progress | None = None,
         *,
+        first: int = 0,
         antithetic: bool = False,
     ) -> Iterator[tuple[slice, Tensor]]:
-        """Yield blocks of rows with all their draws, on the device.
+        """Yield blocks of rows with all their draws, from number first on, on the device.
 
         Draws are independent, or, if antithetic, come in pairs of opposite noise.
 
@@ -248,16 +249,16 @@ class Sampler:
             block_missing = torch.from_numpy(missing[part][pick]).to(self._device)
             block_keys = torch.from_numpy(keys[part][pick]).to(self._device)
             result = torch.empty(size, n_draws, d, device=self._device)
-            for first in range(0, n_draws, draws):
-                numbers = torch.arange(first, first + draws, device=self._device)
+            for done in range(0, n_draws, draws):
+                numbers = first + torch.arange(done, done + draws, device=self._device)
                 state.x.copy_(block_x.repeat_interleave(draws, dim=0))
                 state.missing.copy_(block_missing.repeat_interleave(draws, dim=0))
                 state.keys.copy_(draw_keys(block_keys, numbers // 2 if antithetic else numbers).reshape(-1))
                 if antithetic:
                     state.sign.copy_((1 - 2 * (numbers % 2)).repeat(rows)[:, None])
                 self._run(state, progress)
-                drawn = state.y.view(rows, draws, d)[:size, : n_draws - first]
-                result[:, first : first + drawn.shape[1]] = drawn / self.settings.sigma_data
+                drawn = state.y.view(rows, draws, d)[:size, : n_draws - done]
+                result[:, done : done + drawn.shape[1]] = drawn / self.settings.sigma_data
             yield part, result
 
     def mean(

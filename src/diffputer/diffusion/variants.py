@@ -90,16 +90,16 @@ class Variants(nn.Module):
         self.fitted.fill_(True)
         self.seed.fill_(derive_seed(seed, "mixtures") & ((1 << 63) - 1))
 
-    def changes(self, copula: GaussianCopula, n_draws: int) -> list[Change]:
+    def changes(self, copula: GaussianCopula, draws: range) -> list[Change]:
         """Give what the variant of each draw changes."""
-        pairs = list(zip(self.middles, self.covariances, strict=True))[:n_draws]
-        if n_draws > COUNT:
-            pairs += self._mixtures(copula, n_draws)
+        pairs = [(self.middles[draw], self.covariances[draw]) for draw in draws if draw < COUNT]
+        if beyond := [draw for draw in draws if draw >= COUNT]:
+            pairs += self._mixtures(copula, beyond)
         return [Change(copula, copula.with_parameters(*pair)) for pair in pairs]
 
     @torch.no_grad()
-    def _mixtures(self, copula: GaussianCopula, n_draws: int) -> list[tuple[Tensor, Tensor]]:
-        """Give what stands for variants COUNT, ..., n_draws - 1.
+    def _mixtures(self, copula: GaussianCopula, draws: list[int]) -> list[tuple[Tensor, Tensor]]:
+        """Give what stands for the variants of draws that have none of their own.
 
         Deviations of the variants from the fit, of covariances in logarithms, are added up with independent
         normal weights: mixtures vary as the variants do.
@@ -112,7 +112,7 @@ class Variants(nn.Module):
         values, vectors = torch.linalg.eigh((white + white.transpose(1, 2)) / 2)
         logarithms = (vectors * values.clamp_min(1e-12).log()[:, None, :]) @ vectors.transpose(1, 2)
         pairs = []
-        for draw in range(COUNT, n_draws):
+        for draw in draws:
             generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
             weights = torch.randn(COUNT, dtype=middle.dtype, generator=generator) / COUNT**0.5
             spread = torch.linalg.matrix_exp(torch.einsum("k,kij->ij", weights, logarithms))

@@ -358,17 +358,19 @@ class ConditionalEngine:
         seed: int,
         progress: Progress,
         *,
+        first: int = 0,
         vary: bool = False,
     ) -> Iterator[tuple[slice, Floats]]:
         """Draw rows with holes; each draw is of one member, so that their disagreement is part of it."""
         keys = distinct_keys(row_keys(x, missing, seed))
-        owners = self.model.allot(n_draws)
+        numbers = range(first, first + n_draws)
+        owners = self.model.allot(numbers.stop)[first:]
         members = {owner: self.model.member(*owner) for owner in set(owners) if owner[0] != LINEAR}
-        changes = self.model.changes(n_draws) if vary else [None] * n_draws
+        changes = self.model.changes(numbers) if vary else [None] * n_draws
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
-            own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(range(n_draws)))
+            own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):

@@ -151,13 +151,14 @@ class PaperEngine:
         seed: int,
         progress: Progress,
         *,
+        first: int = 0,
         vary: bool = False,
     ) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """Draw rows with holes; of what else might have been fitted this engine knows nothing."""
         sampler = Sampler(self.model, self.settings, self._dtype)
         keys = distinct_keys(row_keys(x, missing, seed))
         progress.begin("drawing", _count_passes(sampler, missing, n_draws))
-        for part, draws in sampler.draw(x, missing, keys, n_draws, progress):
+        for part, draws in sampler.draw(x, missing, keys, n_draws, progress, first=first):
             yield part, draws.permute(1, 0, 2).cpu().numpy()
 
     def weights(self) -> dict[str, Tensor]:

@@ -14,16 +14,18 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from diffputer.errors import InputError, warn_about_data
+from diffputer.errors import DataWarning, InputError, warn_about_data
 from diffputer.tables.cells import Booleans, Floats
 from diffputer.tables.constrained_columns import check_comparable, find_place, read_numbers, without_limits
 from diffputer.tables.contradictions import (
     compare_observed,
+    describe_heap,
     describe_out_of_bounds,
     describe_out_of_range,
     slack_of,
@@ -33,7 +35,7 @@ from diffputer.tables.expressions import Expression, parse_expression, parse_ine
 from diffputer.tables.filling import Values
 from diffputer.tables.frames import Table, read_table
 from diffputer.tables.repairs import Repair
-from diffputer.tables.schema import Schema, unknown_names
+from diffputer.tables.schema import Schema, from_plain, to_plain, unknown_names
 
 Derived = Mapping[Any, str | Callable[[Any], Any]]
 
@@ -74,7 +76,7 @@ class Constraints:
         if isinstance(inequalities, str):
             inequalities = [inequalities]
         self._formulas: dict[Any, Expression] = {}
-        self._functions: dict[Any, Callable[[Any], Any]] = {}
+        self._functions: dict[Any, Callable[[Any], Any] | None] = {}  # None: a file has lost it
         for target, rule in (derived or {}).items():
             if callable(rule):
                 self._functions[target] = rule
@@ -85,6 +87,29 @@ class Constraints:
 
     def __bool__(self) -> bool:
         return bool(self._formulas or self._functions or self._pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values for JSON; of functions only the columns, as no file holds code."""
+        return {
+            "derived": [[to_plain(name, name), rule.text] for name, rule in self._formulas.items()],
+            "functions": [to_plain(name, name) for name in self._functions],
+            "inequalities": [[to_plain(name, name) for name in pair] for pair in self._pairs],
+            "bounds": [
+                [to_plain(name, name), *(to_plain(end, name) for end in ends)]
+                for name, ends in self._bounds.items()
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        """Rebuild what :meth:`to_dict` gave; columns of functions keep what was filled in."""
+        found = cls(
+            {from_plain(name): text for name, text in plain["derived"]},
+            bounds={from_plain(name): tuple(map(from_plain, ends)) for name, *ends in plain["bounds"]},
+        )
+        found._functions = {from_plain(name): None for name in plain["functions"]}
+        found._pairs = [(from_plain(one), from_plain(other)) for one, other in plain["inequalities"]]
+        return found
 
     def check(self, table: Any, schema: Schema | None = None) -> None:
         """Say what is impossible in an incomplete table, or raise nothing.
@@ -136,6 +161,7 @@ class BoundConstraints:
 
     def __init__(self, constraints: Constraints, table: Table, schema: Schema | None) -> None:
         self._table = table
+        self.constraints = constraints
         self._labels = {str(name): name for name in table.names}
         self._functions = {self._find(name): rule for name, rule in constraints._functions.items()}
         formulas = {self._find(name): rule for name, rule in constraints._formulas.items()}
@@ -178,13 +204,20 @@ class BoundConstraints:
         """Give the filled cells of a draw (column position -> values) with the constraints in force."""
         found = self._once(dict(filled))
         for name, function in self._functions.items():
-            found = self._compute(name, function, found)
+            if function is not None:
+                found = self._compute(name, function, found)
         if any(name in rule.names for name in self._functions for _, rule in self._formulas):
             found = self._once(found)
         for words, rows in self._repair.notes.items():
             self._report_unmet(words, rows)
         self._look_at_limits(found)
         return found
+
+    def warn_of_heaps(self) -> None:
+        """Warn of inequalities that many draws contradicted: their cells lie on the limit now."""
+        for pair, counts in self._repair.contradictions.items():
+            smaller, larger = (self._repair.columns[name] for name in pair)
+            self._say(f"heap of {pair}", describe_heap(smaller, larger, *counts))
 
     def _say(self, key: str, message: str) -> None:
         """Warn once of each thing, not in every draw."""
@@ -237,6 +270,32 @@ class BoundConstraints:
         for position in (self.positions[name] for name in self._functions):  # they may look at all columns
             found[:, position] = missing[:, position] & (missing.sum(axis=1) == 1)
         return found
+
+    def repair_ends(
+        self, ends: Sequence[Mapping[int, Values]], *, functions: bool = True
+    ) -> tuple[list[dict[int, Values]], Booleans]:
+        """Put the constraints in force in ends of intervals, where they tie a cell to observed ones alone.
+
+        There, the end is cut off at the other side of an inequality, or is the one value that a formula
+        allows. Cells that were missing together keep their ends: repaired ones would say nothing of them.
+        Gives the ends and where cells are tied, [n, columns].
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # ends are no values that anybody fills in
+            repaired = [self(end) if functions else self._once(dict(end)) for end in ends]
+        tied = self.only_holes()
+        kept: list[dict[int, Values]] = []
+        for new, old in zip(repaired, ends, strict=True):
+            kept.append({position: values.copy() for position, values in old.items()})
+            for position, values in kept[-1].items():
+                only = tied[self._table.missing[:, position], position]
+                values[only] = new[position][only]
+        return kept, tied
+
+    @property
+    def derived(self) -> set[int]:
+        """Positions of columns that have a formula or a function."""
+        return {self.positions[name] for name in (*self._functions, *(t for t, _ in self._formulas))}
 
     @property
     def computed(self) -> set[int]:

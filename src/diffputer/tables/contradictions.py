@@ -14,6 +14,9 @@ from diffputer.tables.repairs import CLOSE, Numbers
 #: Of the rows that can be checked, so many may contradict a formula, as slips of the pen do.
 MOST_SLIPS = 0.05
 
+#: Of the cells of an inequality, so many more may come to lie on its limit than observed ones do.
+MOST_MOVED, FEWEST_MOVED = 0.05, 5
+
 #: Of the observed range: the largest value may well be among those that are missing.
 MARGIN = 0.25
 
@@ -113,4 +116,22 @@ def describe_out_of_range(column: Numbers, filled: Floats) -> str:
         f"Cells for which a formula is solved should be like observed ones, however: {len(rows):,} of "
         f"{column.name!r} are outside of its observed range, {low:g} to {high:g}{negative}, such as row "
         f"{rows[0]} (counted from 0). State its bounds, if such values cannot be."
+    )
+
+
+def describe_heap(smaller: Numbers, larger: Numbers, moved: int, total: int) -> str:
+    """Say that many filled cells of an inequality had to be moved onto its limit; nothing if few had.
+
+    ``moved`` of ``total`` drawn pairs contradicted it. Observed cells that are equal are no heap.
+    """
+    both = smaller.observed & larger.observed
+    equal = (smaller.values == larger.values)[both]
+    natural = float(equal.mean()) if len(equal) else 0.0
+    if moved < FEWEST_MOVED or moved <= (MOST_MOVED + natural) * total:
+        return ""
+    one, other = smaller.name, larger.name
+    return (
+        f"Draws should seldom contradict an inequality, however: {moved / total:.0%} of those of {one!r} <= "
+        f"{other!r} did, and were moved until the two are equal, which {natural:.0%} of the observed are. "
+        "Impute the difference: add a column of it, with bounds (0, None), and derive one side from it."
     )

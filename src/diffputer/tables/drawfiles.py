@@ -26,29 +26,26 @@ from diffputer.tables.frames import Table, read_table
 from diffputer.tables.paths import PathLike, read_bytes, write_bytes
 from diffputer.tables.schema import Schema, from_plain, to_plain
 
-FORMAT, VERSION = "diffputer imputations", 1
+FORMAT, VERSION = "diffputer imputations", 2
 PREFIX = ".draws."
 _KEY = b"diffputer"
 
 Filled = Sequence[Mapping[int, Values]]
-Contents = tuple[Table, list[dict[int, Values]], Schema | None, dict[str, Any] | None]
+Facts = dict[str, Any]
+Contents = tuple[Table, list[dict[int, Values]], Schema | None, Facts]
 
 
 def write_draws(
-    path: PathLike,
-    table: Table,
-    filled: Filled,
-    schema: Schema | None,
-    origin: Mapping[str, Any] | None = None,
+    path: PathLike, table: Table, filled: Filled, schema: Schema | None, facts: Mapping[str, Any]
 ) -> None:
-    """Write draws, and what is known of their origin, into one file, all or nothing; see :func:`read_draws`.
+    """Write draws, and facts that JSON can hold, into one file, all or nothing; see :func:`read_draws`.
 
     What a Parquet file cannot give back as it was is an error, and nothing is written.
     """
     if str(path) == "-":
         raise InputError("Draws are written to a file, however: '-' is standard output. Name a path.")
     try:
-        data = _to_bytes(table, filled, schema, origin)
+        data = _to_bytes(table, filled, schema, facts)
         again = _from_bytes(data)[0]
     except (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, InputError):
@@ -62,7 +59,7 @@ def write_draws(
 
 
 def read_draws(path: PathLike) -> Contents:
-    """Read the table, the filled cells of each draw, the schema and the origin that were written."""
+    """Read the table, the filled cells of each draw, the schema and the facts that were written."""
     data = read_bytes(path)
     try:
         return _from_bytes(data)
@@ -75,7 +72,7 @@ def read_draws(path: PathLike) -> Contents:
         ) from error
 
 
-def _to_bytes(table: Table, filled: Filled, schema: Schema | None, origin: Mapping[str, Any] | None) -> bytes:
+def _to_bytes(table: Table, filled: Filled, schema: Schema | None, known_facts: Mapping[str, Any]) -> bytes:
     arrow, dtypes = _to_arrow(table)
     known = arrow.schema
     types: dict[str, str] = {}
@@ -93,6 +90,7 @@ def _to_bytes(table: Table, filled: Filled, schema: Schema | None, origin: Mappi
         lists = _lists(stacked, holes)
         arrow = arrow.append_column(pa.field(name, lists.type), lists)
     facts = {
+        **known_facts,
         "format": FORMAT,
         "version": VERSION,
         "container": table.container,
@@ -103,7 +101,6 @@ def _to_bytes(table: Table, filled: Filled, schema: Schema | None, origin: Mappi
         "schema": None if schema is None else schema.to_dict(),
         "arrow": base64.b64encode(known.serialize().to_pybytes()).decode(),
         "levels": _levels(arrow.select(range(len(known)))),
-        "origin": origin,
     }
     metadata = {**(arrow.schema.metadata or {}), _KEY: json.dumps(facts).encode()}
     sink = pa.BufferOutputStream()
@@ -138,7 +135,7 @@ def _from_bytes(data: bytes) -> Contents:
         for draw in range(facts["n_draws"]):
             filled[draw][int(position)] = flat[:, draw]
     schema = None if facts["schema"] is None else Schema.from_dict(facts["schema"])
-    return table, filled, schema, facts.get("origin")  # files of older versions have none
+    return table, filled, schema, facts
 
 
 def _levels(arrow: Any) -> dict[str, list[Any]]:

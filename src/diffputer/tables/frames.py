@@ -191,6 +191,27 @@ def read_table(x: Any) -> Table:
     return Table(x, container, names, missing, cells)
 
 
+def detach(x: Any) -> Any:
+    """Give a table that stays as it is when ``x`` is changed in place; what is no table is given back.
+
+    Cells of pandas and numpy are copied: pandas copies on write only from version 3 on, and not where an
+    array that it holds is written to. Those of polars and pyarrow do not change.
+
+    Examples
+    --------
+    >>> array = np.zeros((1, 2))
+    >>> kept = detach(array)
+    >>> array[:] = 7
+    >>> kept
+    array([[0., 0.]])
+    """
+    if native.is_pandas_dataframe(x):
+        return x.copy()
+    if native.is_polars_dataframe(x):
+        return x.clone()
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
 def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
     if container == "pandas":
         return cells_of_pandas(x.iloc[:, column], name)

@@ -106,6 +106,9 @@ class Repair:
         Derived columns in an order in which they can be computed.
     pairs
         Inequalities as (smaller, larger), in an order in which the smaller ones come first.
+    contradictions
+        Of each inequality: how many rows contradicted it before their cells were moved, and how many had a
+        hole in it, over all draws so far.
     """
 
     columns: dict[str, Numbers]
@@ -114,6 +117,7 @@ class Repair:
     values: dict[str, Floats] = field(default_factory=dict)
     known: dict[str, Booleans] = field(default_factory=dict)
     notes: dict[str, list[int]] = field(default_factory=dict)
+    contradictions: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _limits: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
     _variances: dict[str, float] = field(default_factory=dict)
 
@@ -128,12 +132,8 @@ class Repair:
     def complete(self, filled: dict[str, Floats]) -> dict[str, Floats]:
         """Give all columns of a draw, [n] each, from what was filled into their holes."""
         self.notes = {}
-        start = {}
-        for name, column in self.columns.items():
-            numbers = column.values.copy()
-            numbers[~column.observed] = filled[name]
-            start[name] = np.where(self.known[name], self.values[name], numbers)
-        now = {name: numbers.copy() for name, numbers in start.items()}
+        now = self._start(filled)
+        self._count_contradictions(now)
         for _ in range(ROUNDS):
             self._order(now)
             moved = self._share(now)
@@ -142,6 +142,15 @@ class Repair:
         if rows := self._disordered(now):
             self.notes["could not be brought in line with the inequalities"] = rows
         return now
+
+    def _start(self, filled: dict[str, Floats]) -> dict[str, Floats]:
+        """All columns, with what follows from observed cells and what was filled in."""
+        start = {}
+        for name, column in self.columns.items():
+            numbers = column.values.copy()
+            numbers[~column.observed] = filled[name]
+            start[name] = np.where(self.known[name], self.values[name], numbers)
+        return start
 
     def _deduce(self) -> None:
         """Compute what follows from observed cells, until nothing new does."""
@@ -258,6 +267,13 @@ class Repair:
         for smaller, larger in reversed(self.pairs):
             bad = (now[smaller] > now[larger]) & ~self.known[smaller]
             now[smaller][bad] = self.columns[smaller].rounded(now[larger][bad], up=False)
+
+    def _count_contradictions(self, now: dict[str, Floats]) -> None:
+        for smaller, larger in self.pairs:
+            open_ = ~(self.known[smaller] & self.known[larger])
+            before = self.contradictions.get((smaller, larger), (0, 0))
+            new = int((open_ & (now[smaller] > now[larger])).sum()), int(open_.sum())
+            self.contradictions[smaller, larger] = before[0] + new[0], before[1] + new[1]
 
     def _disordered(self, now: dict[str, Floats]) -> list[int]:
         rows: set[int] = set()
