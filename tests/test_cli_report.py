@@ -117,7 +117,7 @@ def test_joined_draws_report_on_every_fit(tmp_path: Path, tiny: dict[str, Any]) 
     (one[:1] + one[1:]).report(path)
     assert "seed 3" in Page(path.read_text(encoding="utf-8")).text  # one fit, whose draws were taken apart
 
-    joined = one + other + one
+    joined = one + other + imputers[0].sample(frame, n_draws=2, first_draw=2)
     joined.to_parquet(tmp_path / "draws.parquet")
     for draws in (joined, type(joined).from_parquet(tmp_path / "draws.parquet")):
         draws.report(path)

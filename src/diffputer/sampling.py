@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .analysis.origin import Origin
 from .em import EMResult, draw
 from .imputations import Imputations
@@ -31,7 +33,7 @@ def draw_tables(
     numbers
         Which draws: the same number is the same draw, whatever others there are.
     """
-    rows = int(table.missing.any(axis=1).sum())
+    rows = int(table.missing[:, np.unique(encoder.blocks)].any(axis=1).sum())
     check_memory(
         len(numbers) * (4 * rows * encoder.width + 16 * int(table.missing.sum())),
         f"{len(numbers):,} draws of {rows:,} rows",
