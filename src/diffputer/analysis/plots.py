@@ -28,6 +28,7 @@ from .style import (
     density,
     edges_of,
     finite,
+    fit_beside,
     fit_to_axis,
     head,
     say,
@@ -97,7 +98,7 @@ def plot_distributions(
     n_rows = math.ceil(len(shown) / n_columns)
     layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.09, wspace=0.0, hspace=0.0)
     figure = Figure(figsize=(max(3.0 * n_columns, 6.0), 2.05 * n_rows + 0.9), dpi=150, layout=layout)
-    clipped = False
+    clipped, heads = False, []
     for place, position in enumerate(shown):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
         holes = missing[:, position]
@@ -105,7 +106,11 @@ def plot_distributions(
         if known is not None:
             groups.append([(known.cells[position], holes & ~known.missing[:, position])])
         clipped |= _plot_cells(axes, columns[position], groups)
-        _head(axes, columns[position].name, holes)
+        axes.spines["left"].set_visible(False)
+        heads.append((axes, str(columns[position].name), _missing(holes)))
+    above = not all(fit_beside(*one) for one in heads)  # all titles at one height
+    for one in heads:
+        head(*one, above=above)
     parts = f"{len(shown)} of {len(columns)} columns, " if len(shown) < len(columns) else ""
     times = f" {len(forms)} times" if len(forms) > 1 else ""
     counts = f"{before.n_rows:,} rows, {parts}{int(missing.sum()):,} cells filled{times}"
@@ -166,12 +171,10 @@ def _grid_width(panels: int) -> int:
     return min(widths, key=lambda width: -panels % width)
 
 
-def _head(axes: Axes, name: Any, holes: Booleans) -> None:
+def _missing(holes: Booleans) -> str:
     share = float(holes.mean()) if holes.size else 0.0
     percent = f"{min(max(share, 0.01), 1.0 if share == 1.0 else 0.99):.0%}"
-    words = f"{percent} missing" if share > 0 else "complete"
-    head(axes, str(name), words)
-    axes.spines["left"].set_visible(False)
+    return f"{percent} missing" if share > 0 else "complete"
 
 
 def _legend(with_truth: bool) -> list[Any]:

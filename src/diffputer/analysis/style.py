@@ -77,10 +77,24 @@ def _signs(families: tuple[str, ...]) -> frozenset[int]:
     return frozenset(found)
 
 
-def head(axes: Axes, title: str, note: str = "") -> None:
+def fit_beside(axes: Axes, title: str, note: str) -> bool:
+    """Whether a title and a note fit side by side above axes.
+
+    Examples
+    --------
+    >>> [fit_beside(new_axes(None, inches), "Cells", "300 rows") for inches in (6.0, 1.5)]
+    [True, False]
+    """
+    inches = float(axes.bbox.width / axes.figure.dpi)
+    words = written(title, max(int(inches / LETTER), 12))
+    # A layout may narrow the axes later on, to make room for labels.
+    return LETTER * len(words) + SMALL_LETTER * len(note) <= 0.8 * inches
+
+
+def head(axes: Axes, title: str, note: str = "", *, above: bool | None = None) -> None:
     """Write a title to the left and a note to the right, and take away lines that say nothing.
 
-    Where both do not fit side by side, the title stands above the note.
+    Where both do not fit side by side, or if it shall, the title stands above the note.
 
     Examples
     --------
@@ -90,10 +104,9 @@ def head(axes: Axes, title: str, note: str = "") -> None:
     >>> wide.get_title("left"), narrow.get_title("left")
     ('Missing cells', 'Missing cells\\n')
     """
-    inches = float(axes.bbox.width / axes.figure.dpi)
-    words = written(title, max(int(inches / LETTER), 12))
-    # A layout may narrow the axes later on, to make room for labels.
-    above = bool(note) and LETTER * len(words) + SMALL_LETTER * len(note) > 0.8 * inches
+    words = written(title, max(int(axes.bbox.width / axes.figure.dpi / LETTER), 12))
+    if above is None:
+        above = bool(note) and not fit_beside(axes, title, note)
     axes.set_title(words + "\n" * above, loc="left", fontsize=10, fontweight="bold", parse_math=False)
     if note:
         axes.set_title(note, loc="right", fontsize=SMALL, color=GREY, parse_math=False)
