@@ -73,10 +73,10 @@ def test_nothing_breaks_a_panel(share, with_truth):
     assert len(figure.axes) == full.shape[1]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["observed", "imputed", "hidden truth"][: 2 + with_truth]
-    heads = {axes.get_title("left"): axes.get_title("right") for axes in figure.axes}
+    heads = {axes.get_title("left").strip(): axes.get_title("right") for axes in figure.axes}
     assert heads["nothing"] == "100% missing"
     assert heads["number"] == (f"{mask[:, 0].mean():.0%} missing" if share else "complete")
-    words = {axes.get_title("left"): [text.get_text() for text in axes.texts] for axes in figure.axes}
+    words = {axes.get_title("left").strip(): [text.get_text() for text in axes.texts] for axes in figure.axes}
     assert words["nothing"] == ["nothing observed, nothing filled"]
     assert words["id"] == ["passed through"]
 

@@ -46,7 +46,7 @@ class RoundScores:
         engine = make_engine(encoder.n_levels, settings, self._device, dtype)
         weights = {k.removeprefix("model."): v for k, v in state.weights.items() if k.startswith("model.")}
         engine.model.load_state_dict(weights)
-        fitted = EMResult(engine, self._bounds)
+        fitted = EMResult(engine, self._bounds, state.trace, len(state.trace))
         for part in self.parts:
             begun = time.perf_counter()
             table = read_table(part.holes)
