@@ -169,7 +169,7 @@ def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
             for row in rows
             if row["dataset"] == name.lower()
             and row["setting"] == "out_of_sample"
-            and row["label"] == "paper engine: lr 1e-4, 6000 steps, N=20"
+            and row["label"] == "paper engine: lr 1e-4, 6000 steps, N=20, each draw in range"
         ]
         assert len(mine) == int(masks)
         for metric, value in (("mae", mae), ("rmse", rmse)):
