@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,8 @@ def test_what_was_written_is_told(plain, tmp_path, monkeypatch):
     assert words.splitlines()[-1].endswith("plain.imputed.csv was written")
 
 
-def test_ctrl_c_leaves_nothing_behind(plain, tmp_path):
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_leaves_nothing_behind_however_often(plain, tmp_path, times):
     # A shell may have started the tests with SIGINT ignored, which children inherit.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = [sys.executable, "-c", code + "from diffputer.cli import main; main()", "impute", str(plain)]
@@ -135,7 +137,9 @@ def test_ctrl_c_leaves_nothing_behind(plain, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert "cells missing" in process.stderr.readline()  # the fit comes next
-            process.send_signal(signal.SIGINT)
+            for _ in range(times):
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.1)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()

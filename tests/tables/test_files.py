@@ -412,6 +412,21 @@ def test_commas_that_may_part_thousands_are_asked_about(tmp_path):
     assert read_table_file(path, decimal=",").frame["a"].tolist() == [1.25, 17.125]
 
 
+def test_dots_that_may_part_thousands_are_asked_about_where_other_columns_have_decimal_commas(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("share;sales;weight\n0,21;209;1.306\n0,5;1.306;0.250\n;1.702;\n")
+    with pytest.warns(DataWarning, match="Column 'sales' is read as text: the dots.*'1.306'.*Remove them"):
+        table = read_table_file(path)
+    assert [column.kind for column in table.columns] == ["number", "text", "number"]
+    assert table.frame["weight"].tolist()[:2] == [1.306, 0.25]
+
+
+def test_dots_are_decimal_marks_where_no_column_has_decimal_commas(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a;b\n1.306;2\n209;3\n")
+    assert read_table_file(path).frame["a"].tolist() == [1.306, 209.0]
+
+
 def test_dates_whose_day_and_month_could_be_exchanged_are_told(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("day,b\n03/04/2020,1\n05/06/2020,2\n")

@@ -211,13 +211,21 @@ def test_nothing_missing_gives_the_same_table() -> None:
     assert read_table(array).with_filled({}) is not array
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_numpy_floats_keep_their_precision(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f2", ">f4", ">f8", "<f8"])
+def test_numpy_floats_keep_their_precision_and_byte_order(dtype: str) -> None:
     array = np.array([[1, np.nan], [3, 4]], dtype=dtype)
     filled = read_table(array).with_filled({1: np.array([2.0])})
     assert filled.dtype == array.dtype
     assert filled.tolist() == [[1, 2], [3, 4]]
     assert np.isnan(array[0, 1])
+
+
+@pytest.mark.parametrize("dtype", [">i4", ">f8"])
+def test_pandas_columns_of_another_byte_order(dtype: str) -> None:
+    frame = pd.DataFrame({"a": np.array([1, 2, 3], dtype=dtype), "b": [1.0, None, 3.0]})
+    filled = read_table(frame).with_filled({1: np.array([2.0])})
+    assert filled["a"].dtype == frame["a"].dtype
+    assert filled["a"].to_list() == [1, 2, 3]
 
 
 def test_numpy_objects_keep_their_types() -> None:

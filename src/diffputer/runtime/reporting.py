@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import DiffputerError
 
@@ -75,10 +77,11 @@ class Reporter:
                 warnings.showwarning = lambda message, *_, **__: self.say(message, "warning")
                 yield
         except KeyboardInterrupt:
-            done = f"{' and '.join(self.written)} was written" if self.written else self.interrupted
-            if self.checkpoint and os.path.exists(self.checkpoint):
-                done += f"; the same command goes on from {self.checkpoint}"
-            self.say(done, "interrupted")
+            with _ignoring_ctrl_c():
+                done = f"{' and '.join(self.written)} was written" if self.written else self.interrupted
+                if self.checkpoint and os.path.exists(self.checkpoint):
+                    done += f"; the same command goes on from {self.checkpoint}"
+                self.say(done, "interrupted")
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:  # whoever read our output has left: nobody to tell
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,3 +97,24 @@ class Reporter:
                 words += f" ({' and '.join(self.written)} was written before.)"
             self.say(words, "error")
             sys.exit(EXIT_USAGE if expected else EXIT_FAILURE)
+
+
+@contextmanager
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Let a second Ctrl-C not cut short the answer to the first."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def leave_at_once(code: int) -> NoReturn:
+    """End the process without waiting for threads that are still at work."""
+    with suppress(OSError, ValueError):  # whoever read our output may have left
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -221,6 +221,8 @@ def cells_of_polars(series: Any) -> Cells:
 def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
     """View a 1-D numpy array."""
     kind = values.dtype.kind
+    if not values.dtype.isnative:  # as files of other machines are read; Arrow knows only its own order
+        values = values.astype(values.dtype.newbyteorder("="))
     if kind == "c":
         raise InputError(
             f"Complex data not supported: column {name!r} holds complex numbers. "

@@ -21,13 +21,7 @@ import pyarrow.parquet as pq
 from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
-from diffputer.tables.textcolumns import (
-    TextColumn,
-    could_be_thousands,
-    describe_column,
-    has_doubtful_dates,
-    stray_marker,
-)
+from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
 
 DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
@@ -251,39 +245,22 @@ def _typed(
     """Give every column of text its kind and its values."""
     if decimal not in (None, ".", ","):
         raise InputError(f"A decimal mark must be '.' or ',', but it is {decimal!r}.")
-    decimal_marks = (".", ",") if decimal is None else (decimal,)
-    # Where commas are usual, one in a number may just as well part thousands.
-    doubtful = decimal is None and file_format.style.delimiter != ";"
     if describe_column(header).kind in ("integer", "number"):
         warn_about_data(
             f"The first line of a file must hold the column names, but in {name} it holds numbers "
             f"({', '.join(header[:3])}, ...). If these are data, put a line with names above them."
         )
     gone = {marker.strip() for marker in markers}
-    columns, frame = [], {}
-    for column_name, texts in zip(header, cells, strict=True):
-        missing = [text.strip() in gone for text in texts]
-        observed = [text for text, absent in zip(texts, missing, strict=True) if not absent]
-        column = describe_column(observed, decimal_marks)
-        if doubtful and column.decimal_mark == "," and could_be_thousands(observed):
-            column = describe_column(observed)
-            warn_about_data(
-                f"Column {column_name!r} is read as text: the commas in its numbers ({observed[0]!r}) may be "
-                "decimal marks or part thousands. Say --decimal , if they are decimal marks, else remove "
-                "them."
-            )
-        if column.kind == "text" and has_doubtful_dates(observed):
-            warn_about_data(
-                f"Column {column_name!r} is read as text: day and month of its dates ({observed[0]!r}) could "
-                "be exchanged. Write them as 2020-12-31."
-            )
-        elif column.kind == "text" and (word := stray_marker(observed, decimal_marks)) is not None:
-            warn_about_data(
-                f"Column {column_name!r} is read as text: all its cells are numbers but those that hold "
-                f"{word!r}. If that marks a missing cell, say so with --missing {word!r}."
-            )
-        columns.append(column)
-        frame[column_name] = column.values(texts, missing)
+    missing = [[text.strip() in gone for text in texts] for texts in cells]
+    observed = [
+        [text for text, absent in zip(texts, holes, strict=True) if not absent]
+        for texts, holes in zip(cells, missing, strict=True)
+    ]
+    columns = describe_columns(header, observed, decimal, file_format.style.delimiter)
+    frame = {
+        column_name: column.values(texts, holes)
+        for column_name, column, texts, holes in zip(header, columns, cells, missing, strict=True)
+    }
     text = pd.DataFrame(dict(zip(header, cells, strict=True)), dtype=object)
     return TableFile(pd.DataFrame(frame), file_format, text, tuple(columns))
 

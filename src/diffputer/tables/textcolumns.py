@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from diffputer.errors import warn_about_data
+
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(
     r"[+-]?((0|[1-9][0-9]*)(\.(?P<decimals>[0-9]*))?|\.(?P<bare>[0-9]+))([eE](?P<exponent>[+-]?[0-9]{1,4}))?"
@@ -38,7 +40,11 @@ _ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
 
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
-_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
+_THOUSANDS = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+") for mark in ".,"}
+_DOUBTS = {
+    ",": ("commas", "Say --decimal , if they are decimal marks, else remove them."),
+    ".": ("dots", "Remove them if they part thousands, else write commas as in other columns."),
+}
 
 
 @dataclass(frozen=True)
@@ -164,15 +170,78 @@ def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = ("."
     return _as_booleans(counts) or _as_dates(counts) or TextColumn("text")
 
 
-def could_be_thousands(observed: Sequence[str]) -> bool:
-    """Whether the commas in all numbers may be there to part thousands.
+def describe_columns(
+    names: Sequence[str], observed: Sequence[Sequence[str]], decimal: str | None, delimiter: str
+) -> list[TextColumn]:
+    """Find what the columns of a file stand for; warn of those whose text may have been meant otherwise.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns.
+    observed : sequence of sequences of str
+        Of each column the cells that are not missing.
+    decimal : str or None
+        The decimal mark; None: whichever fits.
+    delimiter : str
+        What parts the cells of the file.
+    """
+    marks = (".", ",") if decimal is None else (decimal,)
+    columns = [describe_column(cells, marks) for cells in observed]
+    doubts = [None] * len(columns) if decimal is not None else _doubtful_marks(columns, observed, delimiter)
+    for j, (name, cells, mark) in enumerate(zip(names, observed, doubts, strict=True)):
+        if mark is not None:
+            columns[j] = describe_column(cells, ())
+            example, (marks_here, remedy) = next(cell for cell in cells if mark in cell), _DOUBTS[mark]
+            warn_about_data(
+                f"Column {name!r} is read as text: the {marks_here} in its numbers ({example!r}) may be "
+                f"decimal marks or part thousands. {remedy}"
+            )
+        elif columns[j].kind == "text" and has_doubtful_dates(cells):
+            warn_about_data(
+                f"Column {name!r} is read as text: day and month of its dates ({cells[0]!r}) could be "
+                "exchanged. Write them as 2020-12-31."
+            )
+        elif columns[j].kind == "text" and (word := stray_marker(cells, marks)) is not None:
+            warn_about_data(
+                f"Column {name!r} is read as text: all its cells are numbers but those that hold {word!r}. "
+                f"If that marks a missing cell, say so with --missing {word!r}."
+            )
+    return columns
+
+
+def _doubtful_marks(
+    columns: Sequence[TextColumn], observed: Sequence[Sequence[str]], delimiter: str
+) -> list[str | None]:
+    """Give the mark in the numbers of each column that may part thousands, None where there is no doubt.
+
+    A comma may where a file uses commas for other things too, a dot where another column has decimal commas.
+    """
+    unclear = [
+        column.kind == "number" and could_be_thousands(cells, column.decimal_mark)
+        for column, cells in zip(columns, observed, strict=True)
+    ]
+    has_decimal_commas = any(
+        column.kind == "number" and column.decimal_mark == "," and (delimiter == ";" or not doubt)
+        for column, doubt in zip(columns, unclear, strict=True)
+    )
+    possible = {",": delimiter != ";", ".": has_decimal_commas}
+    return [
+        column.decimal_mark if doubt and possible[column.decimal_mark] else None
+        for column, doubt in zip(columns, unclear, strict=True)
+    ]
+
+
+def could_be_thousands(observed: Sequence[str], mark: str) -> bool:
+    """Whether the marks in all numbers may be there to part thousands.
 
     Examples
     --------
-    >>> could_be_thousands(["1,234", "17"]), could_be_thousands(["1,234", "0,5"])
+    >>> could_be_thousands(["1,234", "17"], ","), could_be_thousands(["1,234", "0,5"], ",")
     (True, False)
     """
-    return all(_THOUSANDS.fullmatch(cell.strip()) for cell in observed if "," in cell)
+    marked = [cell.strip() for cell in observed if mark in cell]
+    return bool(marked) and all(map(_THOUSANDS[mark].fullmatch, marked))
 
 
 def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> str | None:
