@@ -174,7 +174,7 @@ class EMResult:
 
     @property
     def falls_back(self) -> bool:
-        """Whether column means complete the rows, because held-out cells were not imputed better."""
+        """Whether column means complete rows: held-out cells were imputed no better (NOTE[paper]: never)."""
         return bool(self.trace) and not self.engine.shrinks and self.best.useless
 
     def use(self, device: torch.device | str, dtype: torch.dtype) -> EMResult:

@@ -41,6 +41,7 @@ class PaperSettings:
     """"fresh": a new network every M-step (authors' code); "warm": go on from the last round's."""
     codes: str = "binary"
     """Categories "onehot" (paper), as "binary" digits (authors' code), or "mixed": digits above 16 levels."""
+    # NOTE[paper]: standardised indicators of rare levels made EM diverge (docs/dev/deviations.md).
 
     # M-step
     hidden_width: int = 1024
@@ -69,6 +70,7 @@ class PaperSettings:
     """[N] Draws averaged into the imputed value (authors' code; the paper says 10)."""
     em_draws: int = 2
     """Draws averaged in the E-steps inside EM, whose result only the next M-step sees (paper: N)."""
+    # NOTE[paper]: one pair of opposite noise, a fifth of the E-step's time (docs/dev/deviations.md).
     sampling_steps: int = 50
     """[M] Steps of the reverse process (paper)."""
     resampling_rounds: int = 20

@@ -34,9 +34,10 @@ class EMRound:
 def warn_if_useless(best: EMRound, falls_back: bool) -> None:
     """Warn where the held-out cells say that column means would have done as well."""
     if best.useless:
+        instead = "; transform fills in column means instead, sample draws from the model all the same"
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
             f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations)"
-            f"{'; so holes get column means' if falls_back else ''}. Columns may tell nothing about each "
+            f"{instead if falls_back else ''}. Columns may tell nothing about each "
             "other, or the fit was too short: try a larger time_budget or max_steps."
         )

@@ -412,19 +412,40 @@ def test_commas_that_may_part_thousands_are_asked_about(tmp_path):
     assert read_table_file(path, decimal=",").frame["a"].tolist() == [1.25, 17.125]
 
 
-def test_dots_that_may_part_thousands_are_asked_about_where_other_columns_have_decimal_commas(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        # Another column has the other mark for decimals.
+        ("share;sales;weight\n0,21;209;1.306\n0,5;1.306;0.250\n;1.702;\n", ["number", "text", "number"]),
+        ("share;sales\n0.21;1,306\n0.5;1,702\n", ["number", "text"]),
+        ("share\tsales\n0,21\t1.306\n0,5\t1.702\n", ["number", "text"]),
+        # Numbers without marks are all below a thousand.
+        ("key;sales\n1;209\n2;1.306\n3;1.702\n4;12.345\n", ["integer", "text"]),
+        ("key,sales\n1,209\n2,1.306\n3,1.702\n4,12.345\n", ["integer", "text"]),
+    ],
+)
+def test_marks_that_may_part_thousands_are_asked_about(tmp_path, text, kinds):
     path = tmp_path / "table.csv"
-    path.write_text("share;sales;weight\n0,21;209;1.306\n0,5;1.306;0.250\n;1.702;\n")
-    with pytest.warns(DataWarning, match="Column 'sales' is read as text: the dots.*'1.306'.*Remove them"):
+    path.write_text(text)
+    with pytest.warns(DataWarning, match="Column 'sales' is read as text.*part thousands, remove them"):
         table = read_table_file(path)
-    assert [column.kind for column in table.columns] == ["number", "text", "number"]
-    assert table.frame["weight"].tolist()[:2] == [1.306, 0.25]
+    assert [column.kind for column in table.columns] == kinds
 
 
-def test_dots_are_decimal_marks_where_no_column_has_decimal_commas(tmp_path):
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1.306", "209"],
+        ["1.306", "1.75", "209"],
+        ["1.306", "2.125", "0.125", "3"],
+        ["1.306", "2.125", "4.125", "2500"],
+        ["1.306", "2.125", "4.125"],
+    ],
+)
+def test_dots_are_decimal_marks_otherwise(tmp_path, cells):
     path = tmp_path / "table.csv"
-    path.write_text("a;b\n1.306;2\n209;3\n")
-    assert read_table_file(path).frame["a"].tolist() == [1.306, 209.0]
+    path.write_text("\n".join(["a;b", *(f"{cell};1" for cell in cells)]))
+    assert read_table_file(path).frame["a"].tolist() == [float(cell) for cell in cells]
 
 
 def test_dates_whose_day_and_month_could_be_exchanged_are_told(tmp_path):

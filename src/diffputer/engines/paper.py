@@ -67,6 +67,7 @@ class PaperEngine:
         self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
     ) -> NDArray[np.int64]:
         """Take the table to be fitted; E-steps complete all of it."""
+        # NOTE[paper]: the paper trains on all rows. These tell when an M-step ends; they are completed too.
         self._held_rows = held.rows
         self._train_rows = np.setdiff1d(np.arange(len(x)), held.rows)
         self._trainer = make_trainer(self._make_denoiser(), len(self._train_rows), self.settings, self._dtype)

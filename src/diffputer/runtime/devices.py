@@ -53,8 +53,9 @@ def resolve_device(device: str) -> torch.device:
 def resolve_precision(precision: str, device: torch.device) -> torch.dtype:
     """Give the type in which the network's matrix products run.
 
-    ``"auto"`` is bfloat16 on CUDA (measured: no loss of accuracy, see docs/dev/log.md) and float32
-    elsewhere, where bit-for-bit repeatability is worth more than a factor of two.
+    ``"auto"`` is bfloat16 on CUDA (NOTE[paper]: float32; measured: no loss of accuracy, see
+    docs/dev/deviations.md) and float32 elsewhere, where bit-for-bit repeatability is worth more than a
+    factor of two.
     """
     if precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
@@ -28,13 +27,12 @@ from diffputer.tables.cells import DAY, SECOND, Cells, Family, Floats, Storage
 from diffputer.tables.clock import from_number, step_to_number, to_number, to_wall_clock
 from diffputer.tables.frames import Table
 from diffputer.tables.schema import Column, Kind, Schema, Status, unknown_names
+from diffputer.tables.suspicions import find_markers, reads_as_numbers
 from diffputer.tables.wishes import read_wishes
 
 MAX_LEVELS = 200
 TEXT_MIN_OBSERVED = 10  # fewer values say nothing about whether they repeat
 TEXT_MIN_DISTINCT = 0.9  # share of distinct values above which text is free text or an identifier
-NUMERIC_MIN_LEVELS = 20  # text with more levels than this ...
-NUMERIC_MIN_SHARE = 0.8  # ... of which this share reads as numbers was probably meant as numbers
 LARGEST_WHOLE = 2.0**53  # beyond it every double is whole, which says nothing
 
 _STEPS = (DAY, 3600 * SECOND, 60 * SECOND, SECOND, 1000.0, 1.0)
@@ -57,6 +55,7 @@ class _Notes:
     text: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
     numeric: list[str] = field(default_factory=list)
+    markers: list[str] = field(default_factory=list)
     rare: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -80,6 +79,11 @@ class _Notes:
                 f"Numbers stored as text are treated as categories: {', '.join(self.numeric)}. "
                 "If a word among them stands for a missing value, say so when the table is read; else "
                 "convert them, for example with pandas.to_numeric(errors='coerce')."
+            )
+        if self.markers:
+            warn_about_data(
+                "Text that often marks a missing value is treated as a level, which may be filled in: "
+                f"{', '.join(self.markers)}. If it marks one, say so when the table is read."
             )
         if self.rare:
             warn_about_data(
@@ -341,13 +345,15 @@ def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int
     if column.kind == Kind.BOOLEAN:
         return column
     text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
-    numeric = _reads_as_numbers(levels) if text else ""
+    numeric = reads_as_numbers(levels) if text else ""
     free = column.n_observed >= TEXT_MIN_OBSERVED and len(sizes) > TEXT_MIN_DISTINCT * column.n_observed
     if text and free and not cells.storage.declared:
         notes.text.append(f"{column.name!r} ({len(sizes)} distinct values{numeric and ', ' + numeric})")
         return replace(column, kind=Kind.TEXT, status=Status.PASSED_THROUGH)
     if numeric:
         notes.numeric.append(f"{column.name!r} ({numeric})")
+    elif text and (markers := find_markers(levels)):
+        notes.markers.append(f"{column.name!r} ({', '.join(map(repr, markers))})")
     if wish is not None and wish.levels:
         kept = [level for level in wish.levels if level in sizes]
         if not kept:
@@ -385,15 +391,3 @@ def _sorted(levels: list[Any]) -> list[Any]:
         return sorted(levels)
     except TypeError:  # levels of several types, which a pandas category may have
         return sorted(levels, key=lambda level: (type(level).__name__, str(level)))
-
-
-def _reads_as_numbers(levels: list[Any]) -> str:
-    """A few words if text was probably meant as numbers."""
-    if len(levels) <= NUMERIC_MIN_LEVELS:
-        return ""
-    readable = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().to_numpy()
-    if readable.mean() < NUMERIC_MIN_SHARE:
-        return ""
-    if readable.all():
-        return "reads as numbers"
-    return f"reads as numbers but for {levels[int(np.argmin(readable))]!r}"

@@ -41,10 +41,10 @@ _ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
 _THOUSANDS = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+") for mark in ".,"}
-_DOUBTS = {
-    ",": ("commas", "Say --decimal , if they are decimal marks, else remove them."),
-    ".": ("dots", "Remove them if they part thousands, else write commas as in other columns."),
-}
+_BELOW_THOUSAND = re.compile(r"[+-]?[0-9]{1,3}")
+_MARK_NAMES = {".": "dots", ",": "commas"}
+#: Numbers with marks that it takes to see that those without are small.
+FEWEST_GROUPED = 3
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,11 @@ def describe_columns(
     for j, (name, cells, mark) in enumerate(zip(names, observed, doubts, strict=True)):
         if mark is not None:
             columns[j] = describe_column(cells, ())
-            example, (marks_here, remedy) = next(cell for cell in cells if mark in cell), _DOUBTS[mark]
+            example = next(cell for cell in cells if mark in cell)
             warn_about_data(
-                f"Column {name!r} is read as text: the {marks_here} in its numbers ({example!r}) may be "
-                f"decimal marks or part thousands. {remedy}"
+                f"Column {name!r} is read as text: the {_MARK_NAMES[mark]} in its numbers ({example!r}) may "
+                f"be decimal marks or part thousands. If they part thousands, remove them; if they are "
+                f"decimal marks, say --decimal {mark}, and let all columns have the same."
             )
         elif columns[j].kind == "text" and has_doubtful_dates(cells):
             warn_about_data(
@@ -215,21 +216,34 @@ def _doubtful_marks(
 ) -> list[str | None]:
     """Give the mark in the numbers of each column that may part thousands, None where there is no doubt.
 
-    A comma may where a file uses commas for other things too, a dot where another column has decimal commas.
+    There is doubt where another column has the other mark for decimals, where numbers without the mark are
+    all below a thousand, and of commas in any file whose delimiter is not chosen to spare them.
     """
-    unclear = [
+    may_be = [
         column.kind == "number" and could_be_thousands(cells, column.decimal_mark)
         for column, cells in zip(columns, observed, strict=True)
     ]
-    has_decimal_commas = any(
-        column.kind == "number" and column.decimal_mark == "," and (delimiter == ";" or not doubt)
-        for column, doubt in zip(columns, unclear, strict=True)
-    )
-    possible = {",": delimiter != ";", ".": has_decimal_commas}
-    return [
-        column.decimal_mark if doubt and possible[column.decimal_mark] else None
-        for column, doubt in zip(columns, unclear, strict=True)
-    ]
+    decimal = {
+        column.decimal_mark
+        for column, doubt in zip(columns, may_be, strict=True)
+        if column.kind == "number" and not doubt
+    }
+    doubts: list[str | None] = []
+    for column, cells, doubt in zip(columns, observed, may_be, strict=True):
+        mark = column.decimal_mark
+        other = "," if mark == "." else "."
+        is_doubtful = doubt and (
+            other in decimal or (mark == "," and delimiter != ";") or _looks_grouped(cells, mark)
+        )
+        doubts.append(mark if is_doubtful else None)
+    return doubts
+
+
+def _looks_grouped(observed: Sequence[str], mark: str) -> bool:
+    """Whether several numbers have the mark, and those that have none are below a thousand."""
+    marked = sum(mark in cell for cell in observed)
+    plain = [cell.strip() for cell in observed if mark not in cell]
+    return marked >= FEWEST_GROUPED and bool(plain) and all(map(_BELOW_THOUSAND.fullmatch, plain))
 
 
 def could_be_thousands(observed: Sequence[str], mark: str) -> bool:

@@ -1,0 +1,59 @@
+"""Levels of text that may have been meant otherwise: numbers, and words that mark a missing value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+NUMERIC_MIN_LEVELS = 20  # text with more levels than this ...
+NUMERIC_MIN_SHARE = 0.8  # ... of which this share reads as numbers was probably meant as numbers
+MOST_NAMED = 3
+
+#: What often marks a missing value (without regard to case), among whatever other levels.
+_MARKERS = frozenset({"", "?", "??", "-", "--", ".", "*", "na", "n/a", "n.a.", "#n/a", "nan", "null"})
+#: Words that are a level of their own among other words, but hardly among numbers.
+_MARKERS_AMONG_NUMBERS = _MARKERS | {"none", "missing", "unknown", "nil", "inf", "x"}
+
+
+def find_markers(levels: Sequence[Any]) -> list[str]:
+    """Give the levels that often mark a missing value.
+
+    Examples
+    --------
+    >>> find_markers(["Private", "?", "State-gov"])
+    ['?']
+    """
+    return [level for level in levels if _is_marker(level, _MARKERS)]
+
+
+def reads_as_numbers(levels: Sequence[Any]) -> str:
+    """Give a few words if text was probably meant as numbers.
+
+    Few levels that all read as numbers are codes of categories as often as not: nothing is said of them.
+
+    Examples
+    --------
+    >>> reads_as_numbers(["1", "2", "3"])
+    ''
+    >>> reads_as_numbers(["1", "2", "3", "?"])
+    "reads as numbers but for '?'"
+    """
+    readable = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().to_numpy()
+    words = [level for level, is_number in zip(levels, readable, strict=True) if not is_number]
+    if len(levels) > NUMERIC_MIN_LEVELS:
+        meant = bool(readable.mean() >= NUMERIC_MIN_SHARE)
+    else:
+        meant = readable.sum() >= 2 and bool(words)
+        meant &= all(_is_marker(word, _MARKERS_AMONG_NUMBERS) for word in words)
+    if not meant:
+        return ""
+    if not words:
+        return "reads as numbers"
+    more = ", ..." if len(words) > MOST_NAMED else ""
+    return f"reads as numbers but for {', '.join(map(repr, words[:MOST_NAMED]))}{more}"
+
+
+def _is_marker(level: Any, markers: frozenset[str]) -> bool:
+    return isinstance(level, str) and level.strip().casefold() in markers
