@@ -7,6 +7,7 @@ import torch
 
 from diffputer.diffusion.conditional import Rows, describe
 from diffputer.diffusion.gaussian import GaussianCopula
+from diffputer.diffusion.gaussian_em import condition_in_turn
 from diffputer.diffusion.marginals import Marginals
 
 COVARIANCE = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.3], [0.5, 0.3, 1.0]])
@@ -42,6 +43,23 @@ def test_expectation_and_spread_are_those_of_the_conditional_distribution() -> N
     exact = COVARIANCE[1:, 1:] - np.outer(COVARIANCE[1:, 0], COVARIANCE[0, 1:])
     assert np.allclose(rest[0, 1:, 1:].numpy(), exact, atol=1e-4)
     assert (rest[:, 0] == 0).all()
+
+
+def test_conditioning_on_one_column_after_the_other_is_conditioning_on_all() -> None:
+    # Columns that follow from others, as the levels of a category do from each other, among them.
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(12, 8))
+    loadings[11] = loadings[:3].sum(axis=0)
+    copula = GaussianCopula(12, [])
+    copula.covariance.copy_(torch.from_numpy(loadings @ loadings.T))
+    copula.middle.copy_(torch.from_numpy(rng.normal(size=12)))
+    values = torch.from_numpy(rng.normal(size=(300, 8)) @ loadings.T) + copula.middle
+    known = torch.from_numpy(rng.random((300, 12)) < 0.6)
+    known[0], known[1] = True, False
+    expected, rest = copula.condition(values * known, known)
+    in_turn, rest_in_turn = condition_in_turn(values * known, known, copula.middle, copula.covariance)
+    assert torch.allclose(in_turn, expected, atol=1e-6)
+    assert torch.allclose(rest_in_turn, rest, atol=1e-6)
 
 
 def test_draws_have_the_exact_conditional_moments() -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .conditional import Rows
-from .gaussian_em import JITTER, Holes, invert, settle
+from .gaussian_em import JITTER, Holes, condition_in_turn, invert, settle
 from .marginals import Marginals
 from .prediction import Prediction
 from .residuals import normal_quantiles
@@ -112,6 +112,8 @@ class GaussianCopula(nn.Module):
 
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
+        if values.is_cuda:
+            return condition_in_turn(values, known, self.middle, self.covariance)
         k, S = known.double(), self.covariance
         # Unknown columns are cut off: their rows and columns are those of the identity.
         seen = k[:, :, None] * S * k[:, None, :]
