@@ -191,7 +191,7 @@ def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
     )
     assert len(table) == 6
     for name, mae, rmse, median, seconds in table:
-        mine = [row for row in rows if row["dataset"] == name.lower()]
+        mine = [row for row in rows if row["dataset"] == name.lower() and int(row["mask_seed"]) < 5]
         assert [row["mask_seed"] for row in mine] == ["0", "1", "2", "3", "4"]
 
         def mean(field: str, mine: list[dict[str, str]] = mine) -> float:
