@@ -126,8 +126,11 @@ def test_what_was_written_is_told(plain, tmp_path, monkeypatch):
     assert words.splitlines()[-1].endswith("plain.imputed.csv was written")
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_leaves_nothing_behind_however_often(plain, tmp_path, times):
+@pytest.mark.parametrize(
+    ("request_to_end", "exit_code", "times"),
+    [(signal.SIGINT, 130, 1), (signal.SIGINT, 130, 3), (signal.SIGTERM, 143, 1), (signal.SIGTERM, 143, 3)],
+)
+def test_being_stopped_leaves_nothing_behind_however_often(plain, tmp_path, request_to_end, exit_code, times):
     # A shell may have started the tests with SIGINT ignored, which children inherit.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = [sys.executable, "-c", code + "from diffputer.cli import main; main()", "impute", str(plain)]
@@ -138,14 +141,32 @@ def test_ctrl_c_leaves_nothing_behind_however_often(plain, tmp_path, times):
         try:
             assert "cells missing" in process.stderr.readline()  # the fit comes next
             for _ in range(times):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(request_to_end)
                 time.sleep(0.1)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == exit_code
     assert (out, err.splitlines()[-1]) == ("", "interrupted: nothing was written")
     assert "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_request_to_end_removes_a_half_written_file(plain, tmp_path):
+    slow = "import os, time; os.fsync = lambda _: print('writing', flush=True) or time.sleep(60); "
+    code = slow + "from diffputer.cli import main; main()"
+    command = [sys.executable, "-c", code, "impute", str(plain), "--quiet", *TINY_OPTIONS]
+    before = sorted(os.listdir(tmp_path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "writing\n"
+            assert sorted(os.listdir(tmp_path)) != before
+            process.send_signal(signal.SIGTERM)
+            err = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 143
+    assert err.splitlines()[-1] == "interrupted: nothing was written"
     assert sorted(os.listdir(tmp_path)) == before
 
 

@@ -19,7 +19,7 @@ from .cli_options import check_bounds, command_of, pair, read_bounds, read_setti
 from .cli_results import summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
-from .runtime.reporting import EXIT_INTERRUPTED, Reporter, leave_at_once
+from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
@@ -261,9 +261,10 @@ def main() -> None:
     try:
         app(prog_name="diffputer")
     except (SystemExit, KeyboardInterrupt) as end:
-        if isinstance(end, SystemExit) and end.code != EXIT_INTERRUPTED:
+        code = end.code if isinstance(end, SystemExit) else EXIT_INTERRUPTED
+        if code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
             raise
-        leave_at_once(EXIT_INTERRUPTED)
+        leave_at_once(int(code))
 
 
 def _check_paths(

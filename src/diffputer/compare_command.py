@@ -9,7 +9,7 @@ import typer
 
 from .cli_options import pair
 from .errors import SettingError
-from .runtime.reporting import EXIT_INTERRUPTED, Reporter
+from .runtime.reporting import Reporter
 from .tables.paths import check_writable, read_bytes
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def compare(
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
         if result.interrupted:
-            sys.exit(EXIT_INTERRUPTED)
+            sys.exit(session.interrupt_code)
 
 
 def _check_targets(input: str, report: str | None, output: str | None) -> None:
