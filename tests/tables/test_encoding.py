@@ -779,6 +779,16 @@ def test_unseen_levels_are_unknown_and_stay(codes: str) -> None:
     assert filled_with(new, 1.0, encoder)["c"][:6].tolist() == new["c"][:6].tolist()
 
 
+def test_unseen_levels_of_columns_that_had_one_are_told() -> None:
+    fitted = {"t": ["u", "u", None], "yes": [True, True, True], "n": [3, 3, 3], "id": [7, 7, 7]}
+    encoder = fit(pd.DataFrame(fitted), categorical_features=["id"])
+    encoder.encode(read_table(pd.DataFrame(fitted)))  # no warning
+    new = pd.DataFrame({"t": ["v", "u", None], "yes": [True, False, True], "n": [3, 4, 3], "id": [8, 7, 7]})
+    with pytest.warns(DataWarning, match="'t' has 'v'; 'yes' has False; 'id' has 8. They stay"):
+        encoder.encode(read_table(new))
+    assert filled_with(new, 0.0, encoder)["t"].tolist() == ["v", "u", "u"]
+
+
 @pytest.mark.parametrize("codes", CODES)
 def test_fills_are_levels_that_the_dtype_can_hold(codes: str) -> None:
     encoder = fit(pd.DataFrame({"c": pd.Categorical(["a", "b", "c"])}), codes=codes)
