@@ -1,6 +1,7 @@
 """Reading tables of every container, and writing into their holes without touching anything else."""
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -372,6 +373,26 @@ def test_types_that_cannot_be_modelled_are_only_looked_at() -> None:
     assert [cells.storage.family for cells in read_table(frame).cells] == [Family.OTHER] * 2
     pl = pytest.importorskip("polars")
     assert read_table(pl.DataFrame({"l": [[1], None]})).missing[:, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [[1, 2], {"a": 1}, (1, 2), {1}, np.arange(2), uuid.UUID(int=1), object()],
+    ids=lambda stranger: type(stranger).__name__,
+)
+def test_columns_of_strange_objects_only_are_looked_at(stranger: Any) -> None:
+    column = np.empty(3, dtype=object)
+    column[0] = column[2] = stranger
+    frame = pd.DataFrame({"x": column})
+    for table in (read_table(frame), read_table(column[:, None])):
+        assert table.cells[0].storage.family == Family.OTHER
+        assert table.missing[:, 0].tolist() == [False, True, False]
+    assert read_table(frame).with_filled({})["x"][0] is stranger
+
+
+def test_strange_objects_of_several_types_are_looked_at() -> None:
+    table = read_table(pd.DataFrame({"x": [[1], {"a": 1}, (1, 2)]}))
+    assert table.cells[0].storage.family == Family.OTHER
 
 
 def test_arrow_dictionaries_may_hold_nulls_and_lack_levels() -> None:
