@@ -9,7 +9,8 @@ import pytest
 
 from diffputer.runtime.reporting import Reporter
 
-NAMES = {"levels": "--levels", "max_levels": "--set max_levels"}
+NAMES = {"levels": "--levels", "max_levels": "--set max_levels", "speed=": "--speed="}
+NAMES["convert them by f(x='y')"] = "write them"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ NAMES = {"levels": "--levels", "max_levels": "--set max_levels"}
         ("it's levels, isn't it", "it's --levels, isn't it"),
         ("column \"isn't levels\" or 'a\\' levels'", "column \"isn't levels\" or 'a\\' levels'"),
         ("nothing to replace", "nothing to replace"),
+        ("a speed of speed=3, not topspeed=3", "a speed of --speed=3, not topspeed=3"),
+        ("convert them by f(x='y') first", "write them first"),
     ],
 )
 def test_names_are_replaced_as_words(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -397,7 +397,7 @@ def test_bad_bounds_are_refused() -> None:
         fit(frame, bounds={"x": (2, 1)})
     with pytest.raises(InputError, match="must hold a whole number; those of 'n'"):
         fit(frame, bounds={"n": (0.2, 0.8)})
-    with pytest.raises(InputError, match=r"column 'c' is categorical. Remove it from bounds"):
+    with pytest.raises(InputError, match=r"column 'c' is categorical. Leave out its bounds"):
         fit(frame, bounds={"c": (0, 1)})
 
 

@@ -65,11 +65,14 @@ class Reporter:
             sys.stderr.flush()
 
     def _with_names_of_here(self, line: str) -> str:
-        """Replace the library's names where they are words, not in paths or in quotes, which hold columns."""
-        names = "|".join(map(re.escape, self.names))
+        """Replace the library's names where they are words, not in paths or in quotes, which hold columns.
+
+        Of two names of which one begins with the other, the longer is meant.
+        """
+        names = "|".join(re.escape(name) for name in sorted(self.names, key=len, reverse=True))
         if not names:
             return line
-        word = rf"(?<![\w./-])(?:{names})(?![\w/-]|\.\w)"
+        word = rf"(?<![\w./-])(?:{names})(?:(?<=\W)|(?![\w/-]|\.\w))"
         return re.sub(f"{_QUOTED}|{word}", lambda match: self.names.get(match[0], match[0]), line)
 
     @contextmanager

@@ -18,6 +18,8 @@ from itertools import islice
 
 from diffputer.errors import InputError
 
+#: What marks a missing cell in any text file.
+DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_LIMIT = 2**31 - 1  # the csv module counts in C longs, which are this short on Windows
 _SAMPLE = 1 << 16  # characters looked at to find the delimiter and the quoted columns

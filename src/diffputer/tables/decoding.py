@@ -51,7 +51,7 @@ def check_storage(column: Column, cells: Cells, all_missing: bool) -> None:
     if not _suits(column, storage):
         raise InputError(
             f"A column must hold the same as at fit; column {column.name!r} held {expected} and now holds "
-            f"{storage.family} (dtype {storage.dtype}). Convert it, for example with astype."
+            f"{storage.family} (dtype {storage.dtype}). Convert it to what it was."
         )
     if column.kind == Kind.DATETIME and (column.timezone is None) != (storage.timezone is None):
         before, now = ("none", storage.timezone) if column.timezone is None else (column.timezone, "none")

@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diffputer.errors import InputError, warn_about_data
-from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
+from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
-
-DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
 
