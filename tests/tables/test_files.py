@@ -146,7 +146,7 @@ def test_a_column_without_any_value(tmp_path):
         ("a.csv", "x,y\n1,2\n3\n", "line 3"),
         ("a.csv", "x,x\n1,2\n", "both named 'x'"),
         ("a.csv.gz", "x\n1\n", "gzipped file must be whole"),
-        ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], "gzipped file must be whole"),
+        ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], r"must be whole.*Fetch or make it again"),
         ("a.parquet", "x\n1\n", "must be a whole Parquet file"),
         ("a.arrow", "x\n1\n", "must be a whole Arrow file"),
         ("a.feather", b"ARROW1 not really", "must be a whole Arrow file"),

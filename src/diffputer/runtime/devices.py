@@ -32,7 +32,8 @@ def resolve_device(device: str) -> torch.device:
         resolved = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise SettingError(
-            f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', however: device={device!r}."
+            f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', however: device={device!r}. "
+            "Choose one."
         ) from error
     available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
