@@ -293,6 +293,13 @@ def test_infinities_are_refused_by_name(value: float) -> None:
         read_table(np.array([[1.0, value]], dtype=np.float32))
 
 
+def test_values_that_would_overflow_are_refused_by_name() -> None:
+    for value in (1.7e308, -1.7e308):
+        with pytest.raises(InputError, match=r"column 'x' holds larger ones in 2 rows. Replace them by NaN"):
+            read_table(pd.DataFrame({"x": [value, 1.0, None, value]}))
+    read_table(pd.DataFrame({"x": [1e300, -1e300, None]}))
+
+
 def test_mixed_types_are_refused_with_examples() -> None:
     with pytest.raises(InputError, match=r"column 'x' mixes 3.5 \(float\), 'abc' \(str\). Convert"):
         read_table(pd.DataFrame({"x": ["abc", 3.5, None]}))
