@@ -39,12 +39,19 @@ MISTAKES = {
     "not a model": (["plain.csv", "--model", "plain.csv"], "cannot be read as a diffputer model"),
     "unknown setting": (["plain.csv", "--set", "depth=3"], "'churn', 'mlp_members'"),
     "half a setting": (["plain.csv", "--set", "max_steps"], "NAME=VALUE"),
-    "not a number": (["plain.csv", "--set", "max_steps=many"], "max_steps must be a whole number"),
-    "setting of the other engine": (["plain.csv", "--set", "n_draws=3"], "n_draws is not of engine="),
-    "unknown estimate": (["plain.csv", "--estimate", "mode"], "estimate must be one of"),
+    "not a number": (["plain.csv", "--set", "max_steps=many"], "--set max_steps must be a whole number"),
+    "setting of the other engine": (["plain.csv", "--set", "n_draws=3"], "--set n_draws is not of --engine="),
+    "unknown estimate": (["plain.csv", "--estimate", "mode"], "however: --estimate='mode'"),
     "unknown engine": (["plain.csv", "--engine", "steam"], "engine must be one of"),
     "unknown quality": (["plain.csv", "--quality", "ultra"], "must be one of 'auto', 'fast'"),
-    "no time": (["plain.csv", "--time-budget", "0"], "time_budget must lie in"),
+    "no time": (["plain.csv", "--time-budget", "0"], "--time-budget must lie in"),
+    "no levels": (["plain.csv", "--set", "max_levels=0"], "--set max_levels must lie in"),
+    "words for bounds": (["plain.csv", "--bounds", "x:low:"], "Correct them, or leave an end empty"),
+    "bounds of a category": (["plain.csv", "--bounds", "c:0:1"], "Leave out its bounds"),
+    "two kinds": (
+        ["plain.csv", "--categorical", "x", "--kind", "x=integer"],
+        "'x' is in --categorical and is integer by --kind",
+    ),
     "no such device": (["plain.csv", "--device", "abacus"], "device must be"),
     "no such column": (["plain.csv", "--categorical", "z"], "'z' is not there"),
     "bounds without a column": (["plain.csv", "--bounds", "z:0:1"], "The table has: 'x', 'y', 'c'"),
@@ -52,7 +59,7 @@ MISTAKES = {
     "bad bounds of a broken file": (["broken.parquet", "--bounds", "x:0"], "COL:LOW:HIGH"),
     "unknown uncertainty of a broken file": (
         ["broken.parquet", "--model-uncertainty", "foo"],
-        "model_uncertainty must be one of",
+        "--model-uncertainty must be one of",
     ),
     "an equation for an inequality": (
         ["broken.parquet", "--inequality", "x=y"],
@@ -71,11 +78,13 @@ MISTAKES = {
     "bounds of a complete table": (["full.csv", "--bounds", "a:1:0"], "must not exceed"),
     "kind in a complete table": (["full.csv", "--kind", "a=number"], "A kind must be one of"),
     "no such column in a complete table": (["full.csv", "--categorical", "z"], "'z' is not there"),
-    "seed of a complete table": (["full.csv", "--seed", "-1"], "random_state must be a whole number from 0"),
+    "seed of a complete table": (["full.csv", "--seed", "-1"], "--seed"),
     "copies without end": (["full.csv", "--draws", "1000000000000"], "copies of the table must fit"),
     "no draws": (["plain.csv", "--draws", "0"], "--draws"),
     "unknown option": (["plain.csv", "--speed", "9"], "--speed"),
 }
+#: Those that typer finds itself.
+IN_A_BOX = ("no draws", "unknown option", "seed of a complete table")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -96,7 +105,7 @@ def test_mistakes_give_a_sentence_and_leave_nothing(mistake, plain, tmp_path, mo
     result = run("impute", *args, code=2, tiny="--set" not in args)
     assert fragment in " ".join(result.stderr.split())
     assert result.stdout == ""
-    if mistake not in ("no draws", "unknown option"):  # typer draws a box around these
+    if mistake not in IN_A_BOX:
         assert result.stderr.splitlines()[-1].startswith("error: ")
     assert sorted(os.listdir()) == before
 
@@ -126,8 +135,11 @@ def test_what_was_written_is_told(plain, tmp_path, monkeypatch):
     assert words.splitlines()[-1].endswith("plain.imputed.csv was written")
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_leaves_nothing_behind_however_often(plain, tmp_path, times):
+@pytest.mark.parametrize(
+    ("request_to_end", "exit_code", "times"),
+    [(signal.SIGINT, 130, 1), (signal.SIGINT, 130, 3), (signal.SIGTERM, 143, 1), (signal.SIGTERM, 143, 3)],
+)
+def test_being_stopped_leaves_nothing_behind_however_often(plain, tmp_path, request_to_end, exit_code, times):
     # A shell may have started the tests with SIGINT ignored, which children inherit.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = [sys.executable, "-c", code + "from diffputer.cli import main; main()", "impute", str(plain)]
@@ -138,14 +150,32 @@ def test_ctrl_c_leaves_nothing_behind_however_often(plain, tmp_path, times):
         try:
             assert "cells missing" in process.stderr.readline()  # the fit comes next
             for _ in range(times):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(request_to_end)
                 time.sleep(0.1)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == exit_code
     assert (out, err.splitlines()[-1]) == ("", "interrupted: nothing was written")
     assert "Traceback" not in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_request_to_end_removes_a_half_written_file(plain, tmp_path):
+    slow = "import os, time; os.fsync = lambda _: print('writing', flush=True) or time.sleep(60); "
+    code = slow + "from diffputer.cli import main; main()"
+    command = [sys.executable, "-c", code, "impute", str(plain), "--quiet", *TINY_OPTIONS]
+    before = sorted(os.listdir(tmp_path))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "writing\n"
+            assert sorted(os.listdir(tmp_path)) != before
+            process.send_signal(signal.SIGTERM)
+            err = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 143
+    assert err.splitlines()[-1] == "interrupted: nothing was written"
     assert sorted(os.listdir(tmp_path)) == before
 
 

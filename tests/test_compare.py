@@ -425,7 +425,7 @@ def test_mistakes_of_the_command_are_one_line(ugly_csv, tmp_path):
     assert "mce" in run("compare", ugly_csv, "--methods", "mean,mce", code=2).stderr
     assert "nowhere.csv" in run("compare", tmp_path / "nowhere.csv", code=2).stderr
     assert "file of its own" in run("compare", ugly_csv, "--report", ugly_csv, code=2).stderr
-    assert "--repeats must be" in run("compare", ugly_csv, "--repeats", "0", code=2).stderr
+    assert "however: --repeats=0" in run("compare", ugly_csv, "--repeats", "0", code=2).stderr
     assert "--time-budget must be" in run("compare", ugly_csv, "--time-budget", "-3", code=2).stderr
     assert (
         "folder must exist" in run("compare", ugly_csv, "--report", tmp_path / "no" / "r.html", code=2).stderr

@@ -356,6 +356,14 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
         draw(ugly_frame()).to_parquet(tmp_path / "no folder" / "draws.parquet")
 
 
+@pytest.mark.parametrize("index", [3, -4, 99])
+def test_a_draw_that_is_not_there(index: int) -> None:
+    draws = draw(ugly_frame(), m=3)
+    with pytest.raises(IndexError, match=rf"counted from 0 to 2, however: {index}. Draw more"):
+        draws[index]
+    assert len(list(draws)) == 3
+
+
 def test_too_few_draws_are_refused() -> None:
     one = draw(ugly_frame(), m=1)
     for act in (one.std, lambda: one.pool(lambda d: (1.0, 1.0))):

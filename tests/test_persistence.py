@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import struct
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -99,7 +101,7 @@ def test_a_truncated_file(model: Path) -> None:
     data = model.read_bytes()
     for size in (0, 4, 100, len(data) // 2, len(data) - 1):
         model.write_bytes(data[:size])
-        with pytest.raises(ModelFileError, match="truncated or another sort of file"):
+        with pytest.raises(ModelFileError, match=r"truncated or another sort of file.*fit again"):
             DiffPuter.load(model)
 
 
@@ -107,7 +109,7 @@ def test_a_flipped_bit_in_the_weights(model: Path) -> None:
     data = bytearray(model.read_bytes())
     data[-100] ^= 1
     model.write_bytes(bytes(data))
-    with pytest.raises(ModelFileError, match="damaged: its content is not what was written"):
+    with pytest.raises(ModelFileError, match=r"damaged: its content is not what was written\..*fit again"):
         DiffPuter.load(model)
 
 
@@ -155,6 +157,19 @@ def test_a_place_that_cannot_be_written(ugly: pd.DataFrame, tmp_path: Path, tiny
         fitted.save(tmp_path / "no" / "folder")
     with pytest.raises(InputError, match="is a folder"):
         fitted.save(tmp_path)
+    fitted.save(os.devnull)  # no file is made beside it
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_training(
+    ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("diffputer.imputer.fit_em", lambda *_, **__: pytest.fail("found only after the fit"))
+    monkeypatch.setattr("tempfile.TemporaryFile", full)  # as in /proc, also for those who may write anywhere
+    with pytest.raises(InputError, match=r"none can be made \(No space left on device\). Name another path"):
+        DiffPuter(random_state=0, checkpoint=tmp_path / "checkpoint", **tiny).fit(ugly)
 
 
 #: Whatever a fit carries from one round to the next.
@@ -213,5 +228,5 @@ class TestCheckpoints:
         with pytest.raises(ModelFileError, match="belongs to one table, seed and settings"):
             DiffPuter(random_state=0, checkpoint=path, **other).fit(ugly)
         path.write_bytes(b"rubbish")
-        with pytest.raises(ModelFileError, match="truncated"):
+        with pytest.raises(ModelFileError, match=r"truncated.*Remove it to start afresh"):
             DiffPuter(random_state=0, checkpoint=path, **tiny).fit(ugly)

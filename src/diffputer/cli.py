@@ -15,25 +15,18 @@ import typer
 
 from . import __version__
 from .benchmark.cli import app as bench
-from .cli_options import check_bounds, command_of, pair, read_bounds, read_settings
+from .cli_options import MISSING_HELP, check_bounds, command_of, pair, read_bounds, read_settings, words_here
 from .cli_results import summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
-from .runtime.reporting import EXIT_INTERRUPTED, Reporter, leave_at_once
-from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES
+from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
+from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
 
 if TYPE_CHECKING:
     from .imputer import DiffPuter
     from .tables.files import TableFile
-
-#: What the library calls things that have another name here.
-_NAMES_HERE = {
-    "categorical_features": "--categorical",
-    "max_levels": "--set max_levels",
-    "say so when the table is read": "name it with --missing",
-}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,7 +41,7 @@ _IN, _OUT, _FIT = "Input", "Output", "Model"
 _KINDS = "continuous, integer, boolean, categorical, datetime, duration, time, or text, which is not filled"
 #: The options of ``impute`` by parameter: panel, value and help.
 _HELP = {
-    "missing": (_IN, "MARKER", "A word for a missing cell, besides empty, NA, NaN, null, None. Repeatable."),
+    "missing": (_IN, "MARKER", MISSING_HELP),
     "delimiter": (_IN, "D", "Between the cells of text."),
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
@@ -66,7 +59,12 @@ _HELP = {
     "debug": (_OUT, None, "Show the traceback of an error."),
     "model": (_FIT, "FILE", "Use a saved model: nothing is fitted, columns are matched by name."),
     "engine": (_FIT, "|".join(ENGINES), "Which algorithm."),
-    "quality": (_FIT, "fast|balanced|best", "Time against accuracy; with --engine paper: fast or paper."),
+    "quality": (
+        _FIT,
+        "|".join(QUALITIES[DEFAULT_ENGINE]),
+        "Time against accuracy; auto is balanced. With --engine paper: auto|fast|paper, where auto is fast "
+        "without a GPU.",
+    ),
     "estimate": (_FIT, "|".join(ESTIMATES), "Of numbers: mean for squared, median for absolute error."),
     "time_budget": (_FIT, "SECONDS", "Stop in time, with the best found so far."),
     "model_uncertainty": (_FIT, "|".join(MODEL_UNCERTAINTIES), "What --draws vary besides cells."),
@@ -138,7 +136,7 @@ def impute(
     time_budget: Annotated[float | None, _option("time_budget")] = None,
     model_uncertainty: Annotated[str, _option("model_uncertainty")] = "linear",
     device: Annotated[str, _option("device")] = "auto",
-    seed: Annotated[int, _option("seed")] = 0,
+    seed: Annotated[int, _option("seed", min=0)] = 0,
     categorical: Annotated[Texts, _option("categorical")] = None,
     bounds: Annotated[Texts, _option("bounds")] = None,
     kind: Annotated[Texts, _option("kind")] = None,
@@ -167,7 +165,7 @@ def impute(
 
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
-    session = Reporter(quiet, debug, _NAMES_HERE, checkpoint=checkpoint)
+    session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
     with session.reporting():
         started = time.perf_counter()
         if model is not None:
@@ -180,7 +178,6 @@ def impute(
         formulas = dict(pair(text, "--derived", "COL=FORMULA", first=False) for text in derived or [])
 
         from .imputer import DiffPuter
-        from .runtime.seeding import resolve_seed
         from .tables.constraints import Constraints
         from .tables.files import read_table_file, write_long, write_table_file
 
@@ -207,7 +204,6 @@ def impute(
             )
             # Mistakes are told before a file is read that may be long.
             imputer._check_parameters()
-            resolve_seed(seed)
             Constraints(imputer.derived, imputer.inequalities)
         imputer.progress = False if quiet else None
         table = read_table_file(
@@ -244,7 +240,7 @@ app.command()(compare)
 @app.command()
 def demo(
     output: Annotated[str, _Folder] = "demo_output",
-    seed: Annotated[int, _option("seed", rich_help_panel=None)] = 0,
+    seed: Annotated[int, _option("seed", min=0, rich_help_panel=None)] = 0,
     quiet: Annotated[bool, _option("quiet", rich_help_panel=None, help="No progress bars.")] = False,
     debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
 ) -> None:
@@ -261,9 +257,10 @@ def main() -> None:
     try:
         app(prog_name="diffputer")
     except (SystemExit, KeyboardInterrupt) as end:
-        if isinstance(end, SystemExit) and end.code != EXIT_INTERRUPTED:
+        code = end.code if isinstance(end, SystemExit) else EXIT_INTERRUPTED
+        if code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
             raise
-        leave_at_once(EXIT_INTERRUPTED)
+        leave_at_once(int(code))
 
 
 def _check_paths(

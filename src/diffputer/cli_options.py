@@ -1,4 +1,4 @@
-"""What is written on a command line as text, read: settings, bounds, pairs of a name and a value."""
+"""What is written on a command line as text, read; and what the library says, in the command line's words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,51 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, SettingError
 from .settings import SETTING_NAMES
+from .tables.csvtext import DEFAULT_MARKERS
 
 if TYPE_CHECKING:
     import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
 KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models")
+
+#: Parameters of the library whose option has another name.
+_OPTIONS_OF = {
+    "random_state": "--seed",
+    "categorical_features": "--categorical",
+    "schema": "--kind",
+    "inequalities": "--inequality",
+}
+#: Remedies that are for programs.
+_REMEDIES = {
+    "say so when the table is read": "name it with --missing",
+    "convert them, for example with pandas.to_numeric(errors='coerce')": "write all of them as numbers",
+    "in the schema": "by --kind",
+    "leave an end open": "leave an end empty",
+    "it with dt.tz_localize": "it",
+}
+#: Of the option --missing.
+MISSING_HELP = (
+    f"A word for a missing cell, besides empty, {', '.join(filter(None, DEFAULT_MARKERS))}. Repeatable."
+)
+
+
+def words_here(context: typer.Context) -> dict[str, str]:
+    """What the library's messages call things that have another name on the command line.
+
+    A parameter is called by its option, or by --set where it has none. One that is an ordinary word, such as
+    ``device``, is meant only where a value follows.
+    """
+    own = [option for option in context.command.params if option.opts[0].startswith("--")]
+    options = {str(option.name): option.opts[0] for option in own}
+    if "--set" in options.values():
+        options = {**{name: f"--set {name}" for name in KNOWN_SETTINGS}, **options}
+    options |= {name: here for name, here in _OPTIONS_OF.items() if here in options.values()}
+    words = dict(_REMEDIES)
+    for name, here in options.items():
+        sign = "" if "_" in name else "="
+        words[name + sign] = here + sign
+    return words
 
 
 def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from .cli_options import pair
+from .cli_options import MISSING_HELP, pair, words_here
 from .errors import SettingError
-from .runtime.reporting import EXIT_INTERRUPTED, Reporter
+from .runtime.reporting import Reporter
 from .tables.paths import check_writable, read_bytes
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 Text: TypeAlias = str | None
 Texts: TypeAlias = list[str] | None
 _IN, _OUT, _RUN = "Input", "Output", "Comparison"
-_NAMES_HERE = {
-    "categorical_features": "--categorical",
-    "say so when the table is read": "name it with --missing",
-    "time_budget": "--time-budget",
-    "max_rows": "--max-rows",
-    "repeats": "--repeats",
-    "random_state": "--seed",
-}
 
 
 def _option(name: str, panel: str, value: str | None, words: str, **more: Any) -> Any:
@@ -39,9 +31,7 @@ def _option(name: str, panel: str, value: str | None, words: str, **more: Any) -
 _Input = typer.Argument(
     metavar="INPUT", help="A CSV, TSV (also .gz), Parquet or Arrow file; - is standard input."
 )
-_Missing = _option(
-    "missing", _IN, "MARKER", "A word for a missing cell, besides empty, NA, NaN, null, None. Repeatable."
-)
+_Missing = _option("missing", _IN, "MARKER", MISSING_HELP)
 _Delimiter = _option("delimiter", _IN, "D", "Between the cells of text.", show_default="found out")
 _Encoding = _option("encoding", _IN, "E", "Of text.", show_default="utf-8")
 _Decimal = _option("decimal", _IN, ".|,", "In the numbers of text.", show_default="found out")
@@ -67,10 +57,11 @@ _Budget = _option("time_budget", _RUN, "SECONDS", "For all of it; quick methods 
 _Repeats = _option("repeats", _RUN, "N", "How often other cells are hidden, if the time suffices.")
 _MaxRows = _option("max_rows", _RUN, "N", "Of a longer table so many rows are taken at random.")
 _Device = _option("device", _RUN, "auto|cpu|cuda|mps", "Where DiffPuter computes.")
-_Seed = _option("seed", _RUN, "N", "Same seed, same hidden cells.")
+_Seed = _option("seed", _RUN, "N", "Same seed, same hidden cells.", min=0)
 
 
 def compare(
+    context: typer.Context,
     input: Annotated[str, _Input],
     missing: Annotated[Texts, _Missing] = None,
     delimiter: Annotated[Text, _Delimiter] = None,
@@ -100,7 +91,7 @@ def compare(
 
     [cyan]diffputer compare survey.csv --methods mean,mice,diffputer-balanced -o full.csv[/]
     """
-    session = Reporter(quiet, debug, _NAMES_HERE, interrupted="no two methods had finished")
+    session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
     with session.reporting():
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
@@ -140,7 +131,7 @@ def compare(
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
         if result.interrupted:
-            sys.exit(EXIT_INTERRUPTED)
+            sys.exit(session.interrupt_code)
 
 
 def _check_targets(input: str, report: str | None, output: str | None) -> None:

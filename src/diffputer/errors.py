@@ -20,7 +20,7 @@ class InputError(DiffputerError, ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """A cell that is neither text nor number nor date; scikit-learn expects a TypeError here."""
+    """A table, its column names or a cell of a type that cannot be read: a TypeError, as in scikit-learn."""
 
 
 class SettingError(DiffputerError, ValueError):

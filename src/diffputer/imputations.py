@@ -115,7 +115,11 @@ class Imputations(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._with(self._filled[index], self._numbers[index], self._origin)
-        return self._table.with_filled(self._filled[index])
+        try:
+            return self._table.with_filled(self._filled[index])
+        except IndexError:
+            last = len(self) - 1
+            raise IndexError(f"Draws are counted from 0 to {last}, however: {index}. Draw more.") from None
 
     def __iter__(self) -> Iterator[Any]:
         return (self._table.with_filled(filled) for filled in self._filled)

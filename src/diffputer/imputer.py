@@ -20,7 +20,7 @@ from . import persistence
 from .em import Checkpoint, EMResult, fit_em, impute
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
-from .errors import InputError, SettingError
+from .errors import InputError, InputTypeError, SettingError
 from .imputations import Imputations
 from .parameters import Parameters
 from .reports import origin_of, write_report
@@ -360,21 +360,21 @@ churn
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):
-            raise TypeError("A table must be dense, however: this is a sparse matrix. Use X.toarray().")
+            raise InputTypeError("A table must be dense, however: this is a sparse matrix. Use X.toarray().")
         table = read_table(X)
         if reset and table.n_rows == 0:
             raise InputError("A table must have rows, however: this one has 0 sample(s). Check the input.")
         # Names, order and number of columns, as every scikit-learn estimator checks them.
-        named = not reset and self._names is not None and table.container != "numpy"
+        remedy = "Hand over the columns of the fit, imputer.schema_.names, in this order."
         try:
             validate_data(self, table.native, reset=reset, skip_check_array=True)
+        except TypeError as error:
+            raise InputTypeError(str(error)) from None
         except ValueError as error:
-            if not named:
-                raise
-            raise InputError(f"{error}Hand over imputer.feature_names_in_, in this order.") from None
+            raise InputError(f"{str(error).strip()}\n{remedy}") from None
         # Labels may not be text, at which scikit-learn does not look.
-        if named and table.names != self._names:
-            raise InputError(f"Columns must be those of the fit, {self._names}; however: {table.names}.")
+        if not reset and self._names not in (None, table.names) and table.container != "numpy":
+            raise InputError(f"Columns must be {self._names}, however: {table.names}. {remedy}")
         return table
 
     def _read_constraints(self) -> Constraints:

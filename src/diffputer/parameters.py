@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec
 
 import torch
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -25,10 +28,35 @@ from .settings import (
 from .tables.constraints import Derived
 from .tables.schema import Schema
 
+P = ParamSpec("P")
+
+
+def naming_the_unknown(init: Callable[P, None]) -> Callable[P, None]:
+    """Let an initialiser say in a sentence which argument it does not know: a TypeError, as in Python."""
+    known = tuple(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def checked(*arguments: P.args, **given: P.kwargs) -> None:
+        if len(arguments) > 1:
+            raise TypeError(
+                f"Parameters of DiffPuter are given by name, however: {arguments[1]!r} has none. Write "
+                f"NAME={arguments[1]!r}."
+            )
+        if unknown := [name for name in given if name not in known]:
+            close = " or ".join(difflib.get_close_matches(unknown[0], known))
+            raise TypeError(
+                f"A parameter must be one that DiffPuter has, however: {unknown[0]!r} is none. "
+                + (f"Did you mean {close}?" if close else "help(DiffPuter) lists them.")
+            )
+        init(*arguments, **given)
+
+    return checked
+
 
 class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Stores what it is given; :class:`diffputer.DiffPuter` says what each means."""
 
+    @naming_the_unknown
     def __init__(
         self,
         *,

@@ -29,7 +29,7 @@ from .errors import InputError, ModelFileError
 from .held_out import ColumnErrors
 from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
-from .tables.paths import write_bytes
+from .tables.paths import refusal_of, write_bytes
 from .tables.schema import Schema, from_plain, to_plain
 from .trace import EMRound
 
@@ -38,6 +38,11 @@ MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 VERSION = 8
 #: Versions before this one are not read.
 OLDEST_VERSION = 8
+#: What to do about a file that cannot be read.
+_REMEDIES = {
+    MODEL: "Name the file that was saved, copy it again, or fit again.",
+    CHECKPOINT: "Remove it to start afresh, or name another path.",
+}
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
@@ -49,10 +54,11 @@ def check_target(path: str | os.PathLike[str], kind: str) -> None:
         raise InputError(
             f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path."
         )
-    if not target.exists() and not os.access(target.parent, os.W_OK):
+    folder = Path(os.path.realpath(target)).parent  # through a link
+    if (target.is_file() or not target.exists()) and (reason := refusal_of(folder)):
         raise InputError(
-            f"A {kind} is written to a file, however: {str(target.parent)!r} may not be written to. Name "
-            "another path."
+            f"A {kind} is written to a file, however: in {str(folder)!r} none can be made ({reason}). "
+            "Name another path."
         )
 
 
@@ -65,24 +71,29 @@ def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Te
     try:
         write_bytes(str(path), safetensors_bytes(plain, metadata))
     except OSError as error:
-        raise InputError(f"A {kind} could not be written to {str(path)!r}: {error.strerror}.") from error
+        raise InputError(
+            f"A {kind} could not be written to {str(path)!r}: {error.strerror}. Name another path."
+        ) from error
 
 
 def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
     """Read a file that :func:`write_file` wrote, or say what is wrong with it."""
-    name = str(path)
+    name, remedy = str(path), _REMEDIES[kind]
     if not os.path.isfile(path):
-        raise ModelFileError(f"A {kind} must be a file, however: {name!r} is not there (or is a folder).")
+        raise ModelFileError(
+            f"A {kind} must be a file, however: {name!r} is not there (or is a folder). Check the path."
+        )
     try:
         with safe_open(name, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(
-            f"{name!r} cannot be read as a {kind}: it is truncated or another sort of file ({error})."
+            f"{name!r} cannot be read as a {kind}: it is truncated or another sort of file ({error}). "
+            f"{remedy}"
         ) from error
     if metadata.get("format") != kind:
-        raise ModelFileError(f"{name!r} is not a {kind}: its format is {metadata.get('format')!r}.")
+        raise ModelFileError(f"{name!r} is not a {kind}: its format is {metadata.get('format')!r}. {remedy}")
     version = metadata.get("version", "")
     if not version.isdecimal() or int(version) > VERSION:
         raise ModelFileError(
@@ -95,10 +106,10 @@ def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor
         )
     try:
         if metadata["digest"] != _digest(tensors, metadata["facts"]):
-            raise ModelFileError(f"{name!r} is damaged: its content is not what was written.")
+            raise ModelFileError(f"{name!r} is damaged: its content is not what was written. {remedy}")
         return tensors, json.loads(metadata["facts"])
     except (KeyError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{name!r} is damaged: its description cannot be read.") from error
+        raise ModelFileError(f"{name!r} is damaged: its description cannot be read. {remedy}") from error
 
 
 def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
@@ -179,7 +190,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
             "named": bool(facts["named"]),
         }
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{str(path)!r} is damaged: {error}.") from error
+        raise ModelFileError(f"{str(path)!r} is damaged: {error}. {_REMEDIES[MODEL]}") from error
 
 
 def _column_errors(plain: Mapping[str, Any] | None) -> ColumnErrors | None:

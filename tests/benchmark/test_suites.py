@@ -13,7 +13,7 @@ from diffputer.benchmark import campaign, scheduler
 from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
 from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
-from diffputer.benchmark.processes import ending_like_ctrl_c, resident_gigabytes
+from diffputer.benchmark.processes import resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
 from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
 from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
@@ -388,14 +388,8 @@ def test_bar_shows_what_is_left(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def test_a_request_to_end_is_taken_for_ctrl_c():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), ending_like_ctrl_c():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(fake, tmp_path):
+@pytest.mark.parametrize(("request_to_end", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(fake, tmp_path, request_to_end, code):
     entries = f'"mean", {{method = "fake", file = "fake.py", does = "hang", folder = "{tmp_path}"}}'
     suite = write_suite(tmp_path, entries)
     command = [*PROGRAM, "bench", "run", suite, "--datasets", "wine", "--out", str(tmp_path / "out")]
@@ -404,11 +398,11 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(fake, tmp_path):
         while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text():
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(request_to_end)
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "the same command goes on from there" in said
     assert len(read_rows(tmp_path / "out" / "mean.csv")) == 2
     assert not (tmp_path / "out" / "fake.csv").exists()

@@ -200,6 +200,23 @@ def test_bad_settings_of_the_conditional_engine(parameters: dict[str, object], s
         DiffPuter(**{**TINY, **parameters}).fit(HOLES)
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"time_bugdet": 3}, "'time_bugdet' is none. Did you mean time_budget"),
+        ({"foo": 1}, r"'foo' is none. help\(DiffPuter\)"),
+    ],
+)
+def test_unknown_parameters(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        DiffPuter(**given)
+
+
+def test_parameters_without_a_name() -> None:
+    with pytest.raises(TypeError, match=r"are given by name, however: 3 has none"):
+        DiffPuter(3)  # type: ignore[call-arg]
+
+
 def test_sparse_input() -> None:
     from scipy.sparse import csr_matrix
 

@@ -203,15 +203,26 @@ class TestColumnsAreMatchedByName:
             fitted.transform(frame.assign(extra=1))
         with pytest.raises(ValueError, match="city"):
             fitted.transform(frame.rename(columns={"town": "city"}))
-        with pytest.raises(ValueError, match=r"same order .*\n.*feature_names_in_"):
+        with pytest.raises(ValueError, match=r"same order .*\n.*schema_.names"):
             fitted.transform(frame[frame.columns[::-1]])
 
     def test_columns_that_are_not_text(self, tiny: dict[str, Any]) -> None:
         frame = pd.DataFrame({2020: [1.0, 2.0, None, 4.0] * 5, 2021: [1.0, None, 3.0, 4.0] * 5})
         fitted = DiffPuter(random_state=0, **tiny).fit(frame)
         assert list(fitted.transform(frame).columns) == [2020, 2021]
-        with pytest.raises(InputError, match="2021"):
+        with pytest.raises(InputError, match=r"must be \(2020, 2021\), however: \(2020, 2022\). Hand over"):
             fitted.transform(frame.rename(columns={2021: 2022}))
+
+    def test_column_names_of_several_types(self, tiny: dict[str, Any]) -> None:
+        frame = pd.DataFrame({"a": [1.0, 2.0], 1: [3.0, None]})
+        with pytest.raises(TypeError, match="string names") as caught:
+            DiffPuter(random_state=0, **tiny).fit(frame)
+        assert isinstance(caught.value, InputError)
+
+    @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+    def test_arrays_with_other_columns(self, frame: pd.DataFrame, fitted: DiffPuter) -> None:
+        with pytest.raises(InputError, match="Hand over the columns of the fit"):
+            fitted.transform(frame.to_numpy(dtype=object)[:, :2])
 
     def test_unseen_levels_are_kept_and_reported(self, frame: pd.DataFrame, fitted: DiffPuter) -> None:
         new = frame.iloc[:3].copy()

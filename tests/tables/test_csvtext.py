@@ -2,6 +2,7 @@
 
 import csv
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -168,3 +169,33 @@ def test_what_is_written_is_read_back(table, delimiter, line_end, quoted):
     )
     data = render_csv(header, columns, style)
     assert parse_csv(data, delimiter=delimiter)[:2] == (header, columns)
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "SEP=;"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_first_line_that_tells_the_delimiter_is_heeded_and_written_back(first, end):
+    data = f"{first}{end}a,x;b{end}1,5;2{end}3;4{end}".encode("utf-16")
+    header, columns, style = parse_csv(data)
+    assert (header, columns) == (["a,x", "b"], [["1,5", "3"], ["2", "4"]])
+    assert style.delimiter == ";"
+    assert render_csv(header, columns, style) == data
+    other = render_csv(header, columns, replace(style, delimiter="|")).decode("utf-16")
+    assert other.splitlines()[:2] == [first.replace(";", "|"), "a,x|b"]
+
+
+def test_a_first_line_yields_to_a_stated_delimiter():
+    header, _, style = parse_csv(b"sep=;\na,b;c\n1,2\n", delimiter=",")
+    assert header == ["a", "b;c"]
+    assert style.announcement == ("sep=", "\n")
+
+
+def test_lines_are_counted_from_the_first_line_of_the_file():
+    with pytest.raises(InputError, match="line 4 of"):
+        parse_csv(b"sep=;\na;b\n1;2\n3\n")
+    with pytest.raises(InputError, match="is empty"):
+        parse_csv(b"sep=;\r\n")
+
+
+def test_empty_lines_above_the_names_do_not_quote_them():
+    header, columns, style = parse_csv(b"\n\na,b\n1,2\n")
+    assert render_csv(header, columns, style) == b"a,b\n1,2\n"

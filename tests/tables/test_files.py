@@ -146,7 +146,7 @@ def test_a_column_without_any_value(tmp_path):
         ("a.csv", "x,y\n1,2\n3\n", "line 3"),
         ("a.csv", "x,x\n1,2\n", "both named 'x'"),
         ("a.csv.gz", "x\n1\n", "gzipped file must be whole"),
-        ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], "gzipped file must be whole"),
+        ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], r"must be whole.*Fetch or make it again"),
         ("a.parquet", "x\n1\n", "must be a whole Parquet file"),
         ("a.arrow", "x\n1\n", "must be a whole Arrow file"),
         ("a.feather", b"ARROW1 not really", "must be a whole Arrow file"),
@@ -453,3 +453,49 @@ def test_dates_whose_day_and_month_could_be_exchanged_are_told(tmp_path):
     path.write_text("day,b\n03/04/2020,1\n05/06/2020,2\n")
     with pytest.warns(DataWarning, match="Column 'day' is read as text: day and month.*2020-12-31"):
         assert read_table_file(path).columns[0].kind == "text"
+
+
+def with_index(path, index):
+    frame = pd.DataFrame({"x": [1.5, None, 2.5], "c": ["a", "b", None]}, index=index)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path)
+    else:
+        pa.feather.write_feather(pa.Table.from_pandas(frame), path)
+    return frame
+
+
+INDICES = {
+    "text": pd.Index(["p", "q", "r"]),
+    "named": pd.Index([10, 20, 30], name="id"),
+    "two levels": pd.MultiIndex.from_tuples([("p", 1), ("p", 2), ("q", 1)], names=["who", None]),
+    "range": pd.RangeIndex(3),
+}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+def test_the_index_of_pandas_is_carried_through(tmp_path, index, suffix):
+    path = tmp_path / f"a{suffix}"
+    frame = with_index(path, index)
+    table = read_table_file(path)
+    assert table.frame.column_names == ["x", "c"]
+    completed = table.frame.set_column(0, "x", pa.array([1.5, 2.0, 2.5]))
+    write_table_file(path, table, completed)
+    back = pd.read_parquet(path) if suffix == ".parquet" else pa.feather.read_feather(path)
+    pd.testing.assert_frame_equal(back, frame.fillna({"x": 2.0}))
+    write_table_file(tmp_path / "a.csv", table, completed)
+    n_levels = 0 if isinstance(index, pd.RangeIndex) else index.nlevels
+    assert (tmp_path / "a.csv").read_text().splitlines()[0].count(",") == 1 + n_levels
+    write_long(tmp_path / "long.parquet", table, [completed, completed])
+    assert read_table_file(tmp_path / "long.parquet").frame.shape == (6, 4 + n_levels)
+
+
+@pytest.mark.parametrize("facts", [b"", b"[]", b"{}", b'{"index_columns": ["gone", 3, null, {}]}'])
+def test_odd_words_on_an_index_are_ignored(tmp_path, facts):
+    pq.write_table(pa.table({"x": [1.0]}).replace_schema_metadata({b"pandas": facts}), tmp_path / "a.parquet")
+    assert read_table_file(tmp_path / "a.parquet").frame.column_names == ["x"]
+
+
+def test_a_table_that_is_all_index_is_a_table(tmp_path):
+    pd.DataFrame(index=pd.Index([1.0, 2.0], name="x")).to_parquet(tmp_path / "a.parquet")
+    assert read_table_file(tmp_path / "a.parquet").frame.column_names == ["x"]

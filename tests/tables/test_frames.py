@@ -1,6 +1,7 @@
 """Reading tables of every container, and writing into their holes without touching anything else."""
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -292,6 +293,13 @@ def test_infinities_are_refused_by_name(value: float) -> None:
         read_table(np.array([[1.0, value]], dtype=np.float32))
 
 
+def test_values_that_would_overflow_are_refused_by_name() -> None:
+    for value in (1.7e308, -1.7e308):
+        with pytest.raises(InputError, match=r"column 'x' holds larger ones in 2 rows. Replace them by NaN"):
+            read_table(pd.DataFrame({"x": [value, 1.0, None, value]}))
+    read_table(pd.DataFrame({"x": [1e300, -1e300, None]}))
+
+
 def test_mixed_types_are_refused_with_examples() -> None:
     with pytest.raises(InputError, match=r"column 'x' mixes 3.5 \(float\), 'abc' \(str\). Convert"):
         read_table(pd.DataFrame({"x": ["abc", 3.5, None]}))
@@ -372,6 +380,26 @@ def test_types_that_cannot_be_modelled_are_only_looked_at() -> None:
     assert [cells.storage.family for cells in read_table(frame).cells] == [Family.OTHER] * 2
     pl = pytest.importorskip("polars")
     assert read_table(pl.DataFrame({"l": [[1], None]})).missing[:, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [[1, 2], {"a": 1}, (1, 2), {1}, np.arange(2), uuid.UUID(int=1), object()],
+    ids=lambda stranger: type(stranger).__name__,
+)
+def test_columns_of_strange_objects_only_are_looked_at(stranger: Any) -> None:
+    column = np.empty(3, dtype=object)
+    column[0] = column[2] = stranger
+    frame = pd.DataFrame({"x": column})
+    for table in (read_table(frame), read_table(column[:, None])):
+        assert table.cells[0].storage.family == Family.OTHER
+        assert table.missing[:, 0].tolist() == [False, True, False]
+    assert read_table(frame).with_filled({})["x"][0] is stranger
+
+
+def test_strange_objects_of_several_types_are_looked_at() -> None:
+    table = read_table(pd.DataFrame({"x": [[1], {"a": 1}, (1, 2)]}))
+    assert table.cells[0].storage.family == Family.OTHER
 
 
 def test_arrow_dictionaries_may_hold_nulls_and_lack_levels() -> None:

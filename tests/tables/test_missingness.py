@@ -69,7 +69,7 @@ def test_odd_columns_do_not_crash_and_nothing_is_mutated(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), "a", [0.3]])
 def test_impossible_rates_are_refused(name, rate):
     with pytest.raises(InputError, match=r"at least 0 and below 1"):
         MECHANISMS[name](table(20, 4, holes=0.3), rate, 0)
@@ -192,6 +192,8 @@ def test_censoring_within_a_wider_region():
     assert within(mask.mean(), 0.2, x.size)
     assert not mask[x < np.median(x, axis=0)].any()
     assert within(mask[x > np.median(x, axis=0)].mean(), 0.4, x.size / 2)
+    with pytest.raises(InputError, match="between rate and 1, but region='a'"):
+        mnar_quantile_censoring(np.ones((3, 2)), 0.3, 0, region="a")
     with pytest.raises(InputError, match="between rate and 1"):
         mnar_quantile_censoring(x, 0.2, 0, region=0.1)
     with pytest.raises(InputError, match="'upper', 'lower' or 'both'"):

@@ -17,6 +17,10 @@ from diffputer.tables.textcolumns import describe_column, stray_marker
         (["1e-3", ".5", "5."], "number"),
         (["1", "inf"], "number"),  # for the imputer to complain about by name
         (["007", "123"], "text"),
+        (["+4952319", "+15550100"], "text"),  # telephone numbers
+        (["+4952319", "15550100"], "integer"),
+        (["+" + "9" * 30], "text"),
+        (["+1.5", "+2"], "number"),
         (["00.5"], "text"),
         (["1_000", "2"], "text"),
         (["1,5"], "text"),

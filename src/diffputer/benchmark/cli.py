@@ -15,7 +15,6 @@ import typer
 from ..errors import SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter
 from .coverage.command import coverage
-from .processes import ending_like_ctrl_c
 from .table_command import table
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def run(
     [cyan]diffputer bench run paper-mcar --methods diffputer-balanced --seeds 0,1 --device cuda[/]
     """
     session = Reporter(quiet, debug)
-    with session.reporting(), ending_like_ctrl_c():
+    with session.reporting():
         from .suites import Limits, load_suite
 
         chosen = load_suite(suite)

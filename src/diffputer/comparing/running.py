@@ -275,4 +275,6 @@ def _check(name: str, value: Any, low: float, high: float, *, whole: bool = Fals
         bounds = (
             f"from {low:g} to {high:g}" if math.isfinite(high) else f"{'from' if low else 'above'} {low:g}"
         )
-        raise SettingError(f"{name} must be {what} {bounds}, however: {value!r}.")
+        raise SettingError(
+            f"{name} must be {what} {bounds}, however: {name}={value!r}. Give one, or leave it out."
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..errors import SettingError
+from .memory import free_bytes
 
 #: Multiplications of a training step that are worth a thread of their own.
 WORTH_A_THREAD = 25_000_000
@@ -32,7 +32,8 @@ def resolve_device(device: str) -> torch.device:
         resolved = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise SettingError(
-            f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', however: device={device!r}."
+            f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', however: device={device!r}. "
+            "Choose one."
         ) from error
     available = ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
@@ -82,20 +83,8 @@ def few_threads(multiplications: int, device: torch.device) -> Iterator[None]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Give the free memory of a device in bytes."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo") as file:
-            for line in file:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (ValueError, OSError, AttributeError):
-        return 4 << 30
+    """Give the free memory of a device in bytes; of a CPU what the process may still take."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_bytes()
 
 
 def total_memory(device: torch.device) -> int | None:

@@ -52,7 +52,8 @@ def resolve_seed(random_state: Any) -> int:
         return int(draw(0, 2**31 - 1))
     if isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral) or random_state < 0:
         raise SettingError(
-            f"random_state must be a whole number from 0, a generator or None, however: {random_state!r}."
+            f"random_state must be a whole number from 0, a generator or None, however: {random_state!r}. "
+            "Give one of these."
         )
     return int(random_state)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from numbers import Real
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -243,7 +243,7 @@ def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
 
 
 def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
-    """View an array of Python objects, all of one sort."""
+    """View an array of Python objects, all of one sort, or none of a sort that can be modelled."""
     holes = pd.isna(values)
     if holes.all():
         return Cells(Storage(Family.NOTHING, "object"), pa.nulls(len(values)))
@@ -279,8 +279,8 @@ def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
             raise _mixed(observed, name) from None
         # Objects have no dtype whose limits Arrow could know.
         return replace(cells, storage=replace(cells.storage, dtype="object", low=-math.inf, high=math.inf))
-    if sort in ("bytes", "interval", "period"):
-        return _opaque("object", holes)
+    if sort in ("bytes", "interval", "period") or not any(_is_plain(type(value)) for value in observed):
+        return _opaque("object", holes)  # nothing among them to compute with: lists, dicts, UUIDs
     raise _mixed(observed, name)
 
 
@@ -309,8 +309,7 @@ def _mixed(observed: npt.NDArray[Any], name: object) -> InputError:
     """The error for a column whose cells are not all of one sort."""
     examples = {type(value): value for value in reversed(observed.tolist())}
     shown = ", ".join(f"{value!r} ({sort.__name__})" for sort, value in sorted(examples.items(), key=str))
-    known = (str, bytes, Real, bool, np.generic, Decimal, date, time, timedelta)
-    strangers = [sort for sort in examples if not issubclass(sort, known)]
+    strangers = [sort for sort in examples if not _is_plain(sort)]
     if complex in examples or np.complex128 in examples:
         return InputError(f"Complex data not supported: column {name!r} holds {shown}.")
     if strangers:
@@ -322,6 +321,11 @@ def _mixed(observed: npt.NDArray[Any], name: object) -> InputError:
         f"The cells of a column must be of one type; column {name!r} mixes {shown}. "
         "Convert it to one type, for example with astype(str) or pandas.to_numeric(errors='coerce')."
     )
+
+
+def _is_plain(sort: type) -> bool:
+    """Whether cells of a type mean something by themselves: text, a number, a date."""
+    return issubclass(sort, (str, bytes, Number, np.generic, Decimal, date, time, timedelta))
 
 
 def _opaque(dtype: str, holes: Booleans) -> Cells:

@@ -18,6 +18,8 @@ from itertools import islice
 
 from diffputer.errors import InputError
 
+#: What marks a missing cell in any text file.
+DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 DELIMITERS = (",", ";", "\t", "|")
 _LONGEST_LIMIT = 2**31 - 1  # the csv module counts in C longs, which are this short on Windows
 _SAMPLE = 1 << 16  # characters looked at to find the delimiter and the quoted columns
@@ -29,6 +31,7 @@ _BOMS = (  # the longer ones first: UTF-32-LE begins as UTF-16-LE does
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _limit_lock = threading.Lock()
+_ANNOUNCEMENT = re.compile('("?(?i:sep)=)([^"\r\n])("?(?:\r\n|\n|\r))')  # Excel's first line, as in sep=;
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class CsvStyle:
         Whether names are quoted even when they need not be.
     quoted_columns : tuple of bool
         Whether the cells of a column are; empty means none.
+    announcement : tuple of str
+        What stands before and after the delimiter on a line above the names that tells it; mostly none.
     """
 
     delimiter: str = ","
@@ -60,6 +65,7 @@ class CsvStyle:
     final_line_end: bool = True
     quoted_header: bool = False
     quoted_columns: tuple[bool, ...] = ()
+    announcement: tuple[str, str] | None = None
 
 
 def parse_csv(
@@ -72,7 +78,8 @@ def parse_csv(
     data : bytes
         The content of the file.
     delimiter : str, optional
-        One character; by default found among comma, semicolon, tab and bar.
+        One character; by default as a first line such as ``sep=;`` says (Excel writes it), else found among
+        comma, semicolon, tab and bar.
     encoding : str, optional
         By default as the byte order mark says, else UTF-8.
     name : str
@@ -98,6 +105,10 @@ def parse_csv(
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise InputError(f"A delimiter must be one character, no quote or line end, but it is {delimiter!r}.")
     text, encoding, bom = _decode(data, encoding, name)
+    announced = _ANNOUNCEMENT.match(text)
+    if announced:
+        text = "\n" + text[announced.end() :]  # an empty line in its place, so that lines can be counted
+        delimiter = delimiter or announced[2]
     if not text.strip("\r\n"):
         raise InputError(f"A table needs a line with column names and rows below it, but {name} is empty.")
     if "\0" in text:
@@ -109,6 +120,7 @@ def parse_csv(
         if delimiter is None:
             delimiter = _find_delimiter(text[:_SAMPLE])
         header, columns = _parse(text, delimiter, name)
+    text = text.lstrip("\r\n")
     quoted_header, quoted_columns = _find_quoting(text[:_SAMPLE], delimiter, len(header))
     line_end = re.search(r"\r\n|\n|\r", text)
     style = CsvStyle(
@@ -119,6 +131,7 @@ def parse_csv(
         final_line_end=text.endswith(("\n", "\r")),
         quoted_header=quoted_header,
         quoted_columns=quoted_columns,
+        announcement=(announced[1], announced[3]) if announced else None,
     )
     return header, columns, style
 
@@ -146,6 +159,8 @@ def render_csv(header: Sequence[str], columns: Sequence[Sequence[str]], style: C
     names = [cell(name, style.quoted_header) for name in header]
     lines = [style.delimiter.join(names), *map(style.delimiter.join, zip(*cells, strict=True))]
     text = style.line_end.join(lines) + (style.line_end if style.final_line_end else "")
+    if style.announcement:
+        text = style.delimiter.join(style.announcement) + text
     try:
         return style.bom + text.encode(style.encoding)
     except UnicodeEncodeError as error:

@@ -16,6 +16,7 @@ from diffputer.tables.cells import LONGEST, Cells, Family, Floats, Storage
 from diffputer.tables.clock import EARLIEST, LATEST, step_to_number, to_number, to_utc, to_wall_clock
 from diffputer.tables.filling import Values
 from diffputer.tables.kinds import neutral_value
+from diffputer.tables.levels import levels_of
 from diffputer.tables.schema import Column, Kind, Status
 
 _INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
@@ -50,7 +51,7 @@ def check_storage(column: Column, cells: Cells, all_missing: bool) -> None:
     if not _suits(column, storage):
         raise InputError(
             f"A column must hold the same as at fit; column {column.name!r} held {expected} and now holds "
-            f"{storage.family} (dtype {storage.dtype}). Convert it, for example with astype."
+            f"{storage.family} (dtype {storage.dtype}). Convert it to what it was."
         )
     if column.kind == Kind.DATETIME and (column.timezone is None) != (storage.timezone is None):
         before, now = ("none", storage.timezone) if column.timezone is None else (column.timezone, "none")
@@ -92,13 +93,6 @@ def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> 
     if not _holds(storage, fill):
         raise _cannot_hold(column, storage, repr(fill))
     return np.repeat(_canonical([fill], storage), n)
-
-
-def levels_of(column: Column) -> tuple[Any, ...]:
-    """The values that may be filled into a boolean or categorical column; none for a numeric one."""
-    if column.kind == Kind.BOOLEAN:
-        return (False, True)
-    return column.levels if column.kind == Kind.CATEGORICAL else ()
 
 
 def decode_levels(

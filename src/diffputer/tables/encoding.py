@@ -28,11 +28,11 @@ from diffputer.tables.decoding import (
     decode_numbers,
     find_frequent,
     is_local,
-    levels_of,
     snap,
 )
 from diffputer.tables.frames import Table
 from diffputer.tables.kinds import MAX_LEVELS, describe
+from diffputer.tables.levels import level_indices, levels_of, name_unseen, unseen_beside_constant
 from diffputer.tables.schema import Column, Kind, Schema, Status
 
 MIN_DEVIATION = 1e-3  # relative to the range of the observed values: no training cell encodes beyond 1000
@@ -159,7 +159,7 @@ class TableEncoder:
             elif codes == "levels":  # a position is a name, not an amount
                 mean, deviation = np.zeros(1), np.ones(1)
             else:
-                indices = _level_indices(column, *cells.labels())
+                indices = level_indices(column, *cells.labels())
                 book = _codebook(column, codes)
                 counts = np.bincount(indices[indices >= 0], minlength=len(book)).astype(np.float64)
                 mean = counts @ book / counts.sum()
@@ -226,7 +226,7 @@ class TableEncoder:
                 x[known, block] = self._standardised(_numbers(column, cells, holes)[known, None], block)
             else:
                 codes, levels = cells.labels()
-                indices = _level_indices(column, codes, levels)
+                indices = level_indices(column, codes, levels)
                 known = indices >= 0
                 if self.codes == "levels":
                     x[known, block] = indices[known, None]
@@ -234,8 +234,9 @@ class TableEncoder:
                     book = self._standardised(_codebook(column, self.codes), block)
                     x[known, block] = book[indices[known]]
                 if not column.other_levels and (known | holes).sum() < table.n_rows:
-                    unseen.append(_examples(column, codes, levels, ~(known | holes)))
+                    unseen.append(name_unseen(column, codes, levels, ~(known | holes)))
             missing[known, block] = False
+        unseen += filter(None, map(unseen_beside_constant, self.schema, table.cells))
         if unseen:
             warn_about_data(
                 f"Levels that were not seen at fit tell the model nothing: {'; '.join(unseen)}. They stay as "
@@ -363,14 +364,6 @@ def _codebook(column: Column, codes: Codes) -> Floats:
     return ((np.arange(n_levels)[:, None] >> digits) & 1).astype(np.float64)
 
 
-def _level_indices(column: Column, codes: Indices, found: list[Any]) -> Indices:
-    """The position of each cell's level in the schema, −1 where missing or unknown, [n_rows]."""
-    place = {level: index for index, level in enumerate(levels_of(column))}
-    # The extra last entry stands for holes, whose code is −1.
-    translation = np.array([*(place.get(level, -1) for level in found), -1], dtype=np.int64)
-    return translation[codes]
-
-
 def _numbers(column: Column, cells: Cells, holes: Booleans) -> Floats:
     """The cells as the numbers that are modelled, [n_rows]."""
     values = cells.numbers()
@@ -388,10 +381,3 @@ def _moments(values: Floats, min_deviation: float) -> tuple[Floats, Floats]:
     deviation = np.sqrt(np.mean((shrunk - mean) ** 2))
     floor = min_deviation * (shrunk.max() - shrunk.min())
     return np.array([mean * scale]), np.array([np.maximum(deviation, floor) * scale])
-
-
-def _examples(column: Column, codes: Indices, levels: list[Any], unknown: Booleans) -> str:
-    """Name a column and up to three of its unknown levels."""
-    distinct = np.unique(codes[unknown])
-    shown = ", ".join(repr(levels[code]) for code in distinct[:3])
-    return f"{column.name!r} has {shown}" + (f" and {len(distinct) - 3} more" if len(distinct) > 3 else "")

@@ -8,7 +8,8 @@ and Arrow files are pyarrow tables from end to end.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -19,11 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diffputer.errors import InputError, warn_about_data
-from diffputer.tables.csvtext import CsvStyle, parse_csv, render_csv
+from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
-
-DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
 
@@ -51,12 +50,15 @@ class TableFile:
         The cells as text, for delimited text.
     columns : tuple of TextColumn
         What the text of each column stands for; empty without text.
+    index : dict of int -> (pyarrow.Field, pyarrow.ChunkedArray)
+        Columns of the file that pandas has for its index, by position; no part of ``frame``.
     """
 
     frame: Frame
     format: FileFormat
     text: Any = None
     columns: tuple[TextColumn, ...] = ()
+    index: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
 
 
 def read_table_file(
@@ -108,7 +110,7 @@ def read_table_file(
     data = read_bytes(path)
     name = "standard input" if str(path) == "-" else repr(str(path))
     if kind not in ("csv", "tsv"):
-        return TableFile(_read_arrow(data, kind, name), FileFormat(kind))
+        return _without_index(_read_arrow(data, kind, name), FileFormat(kind))
     for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
         if data.startswith(mark):
             raise InputError(
@@ -138,7 +140,7 @@ def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
     ['1.50', '1.23', '2.0']
     """
     if table.text is None:  # not from a text file
-        return _text_of_arrow(_as_arrow(completed))
+        return _text_of_arrow(_with_index(_as_arrow(completed), table))
     _check_same_cells(table, completed)
     filled = table.frame.isna().to_numpy() & completed.notna().to_numpy()
     text = {}
@@ -180,7 +182,8 @@ def write_table_file(
     if target.kind in ("csv", "tsv"):
         write_bytes(path, _text_bytes(completed_text(table, completed), target))
     else:
-        write_bytes(path, _arrow_bytes(_with_metadata(_as_arrow(completed), table.frame), target.kind))
+        arrow = _with_index(_with_metadata(_as_arrow(completed), table.frame), table)
+        write_bytes(path, _arrow_bytes(arrow, target.kind))
 
 
 def write_long(
@@ -210,7 +213,7 @@ def write_long(
     2,1,1
     2,2,6
     """
-    names = _names(table.frame)
+    names = [*_names(table.frame), *(field.name for field, _ in table.index.values())]
     for reserved in (".imp", ".id"):
         if reserved in names:
             raise InputError(
@@ -228,7 +231,8 @@ def write_long(
         style = replace(target.style, quoted_columns=(False, False, *quoted) if quoted else ())
         write_bytes(path, _text_bytes(text, replace(target, style=style)))
     else:
-        arrow = pa.concat_tables([_as_arrow(one) for one in completed]).replace_schema_metadata(None)
+        parts = [_with_index(_as_arrow(one), table) for one in completed]
+        arrow = pa.concat_tables(parts).replace_schema_metadata(None)
         for position, (key, column) in enumerate(keys.items()):
             arrow = arrow.add_column(position, key, pa.array(column, pa.int64()))
         write_bytes(path, _arrow_bytes(arrow, target.kind))
@@ -307,6 +311,27 @@ def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
             f"{table.num_columns} columns."
         )
     return table
+
+
+def _without_index(whole: pa.Table, file_format: FileFormat) -> TableFile:
+    """Set the columns aside that pandas has for its index: they name the rows."""
+    try:
+        named = json.loads((whole.schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, ValueError, TypeError):  # not from pandas, or from something that only says so
+        named = []
+    aside = [name for name in whole.column_names if name in named]
+    if len(aside) == whole.num_columns:  # nothing else is there to be filled
+        return TableFile(whole, file_format)
+    places = (whole.column_names.index(name) for name in aside)
+    index = {place: (whole.schema.field(place), whole.column(place)) for place in places}
+    return TableFile(whole.drop_columns(aside), file_format, index=index)
+
+
+def _with_index(completed: pa.Table, table: TableFile) -> pa.Table:
+    """Put the columns of the index back where they were."""
+    for position, (field_there, column) in sorted(table.index.items()):
+        completed = completed.add_column(position, field_there, column)
+    return completed
 
 
 def _arrow_bytes(table: pa.Table, kind: Kind) -> bytes:

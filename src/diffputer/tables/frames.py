@@ -27,6 +27,8 @@ from diffputer.tables.cells import (
 )
 from diffputer.tables.filling import Values, fill_arrow, fill_numpy, fill_pandas, fill_polars, fits
 
+LARGEST = 1e300  # double precision ends at 1.8e308, and differences, sums and multiples must not
+
 Container = Literal["pandas", "polars", "pyarrow", "numpy"]
 
 
@@ -261,9 +263,17 @@ def _check_labels(names: tuple[Hashable, ...], n_rows: int) -> None:
 def _check_finite(cells: Cells, name: Hashable) -> None:
     if cells.storage.family != Family.NUMBER or cells.storage.whole:
         return
-    count = int(np.isinf(cells.numbers()).sum())
+    values = cells.numbers()
+    count = int(np.isinf(values).sum())
     if count:
         raise InputError(
             f"Values must be finite; column {name!r} holds inf in {count} row{'s' * (count > 1)}; "
             "replace infinite values by numbers, or by NaN if they mean missing."
+        )
+    count = int(np.count_nonzero((values > LARGEST) | (values < -LARGEST)))
+    if count:
+        raise InputError(
+            f"Values must lie between -{LARGEST:g} and {LARGEST:g}, so that sums of them are finite; column "
+            f"{name!r} holds larger ones in {count} row{'s' * (count > 1)}. Replace them by NaN if they mean "
+            "missing, else divide the column by a power of ten."
         )

@@ -222,7 +222,7 @@ def _column(
     if bounds is not None and not kind.is_numeric:
         raise InputError(
             f"Bounds are for numbers, dates, durations and times; column {base.name!r} is {kind}. "
-            "Remove it from bounds, or give it another kind in the schema."
+            "Leave out its bounds, or give it another kind."
         )
     if kind == Kind.TEXT:
         return replace(base, kind=kind, status=Status.PASSED_THROUGH)
@@ -310,8 +310,8 @@ def _read_bounds(column: Column, bounds: Any) -> tuple[float, float]:
         )
     except (TypeError, ValueError, OverflowError):
         raise InputError(
-            f"Bounds must be a pair (low, high) that suits the column, with None for an open end; column "
-            f"{column.name!r} is {column.kind} and was given {bounds!r}."
+            f"Bounds must be a low and a high end that suit the column; column {column.name!r} is "
+            f"{column.kind} and was given {bounds!r}. Correct them, or leave an end open."
         ) from None
     if ends[0] > ends[1]:
         raise InputError(

@@ -8,6 +8,7 @@ the *observed* cells to hide. In a table the columns that are not numbers enter 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal
 
 import narwhals as nw
@@ -194,8 +195,8 @@ def mnar_quantile_censoring(
     """
     values, rng = _start(x, rate, rng)
     q = rate if region is None else region
-    if not rate <= q <= 1:
-        raise InputError(f"The tail region must lie between rate and 1, but region={region} and rate={rate}.")
+    if not (isinstance(q, Real) and rate <= q <= 1):
+        raise InputError(f"The tail region must lie between rate and 1, but {region=} and {rate=}. Widen it.")
     if tail not in ("upper", "lower", "both"):
         raise InputError(f"tail must be 'upper', 'lower' or 'both', but it is {tail!r}.")
     mask = np.zeros(values.shape, dtype=bool)
@@ -282,8 +283,8 @@ MECHANISMS: dict[str, Mechanism] = {
 
 def _start(x: Any, rate: float, rng: Seed) -> tuple[NDArray[np.float64], np.random.Generator]:
     """Check the arguments; the table as numbers, NaN where a cell is missing."""
-    if not 0 <= rate < 1:  # also False for NaN
-        raise InputError(f"The rate of hidden cells must be at least 0 and below 1, but it is {rate}.")
+    if not (isinstance(rate, Real) and 0 <= rate < 1):  # also False for NaN
+        raise InputError(f"The rate must be at least 0 and below 1, but it is {rate!r}. Try 0.3.")
     table = nw.from_native(x, eager_only=True, pass_through=True)
     if isinstance(table, nw.DataFrame):
         frame = table.to_pandas()
@@ -330,9 +331,9 @@ def _split_columns(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Random columns that drive the logistic model, and the others, each in order."""
     p = values.shape[1]
-    if not 0 < fraction < 1:
+    if not (isinstance(fraction, Real) and 0 < fraction < 1):
         raise InputError(
-            f"The share of columns behind {name} must lie between 0 and 1, but it is {fraction}."
+            f"The share of columns behind {name} must lie between 0 and 1, but it is {fraction!r}."
         )
     if p < 2:
         raise InputError(

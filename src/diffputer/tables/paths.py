@@ -39,7 +39,9 @@ def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
     (('tsv', True), ('csv', False), ('arrow', False))
     """
     if format is not None and format not in get_args(Kind):
-        raise InputError(f"A format must be one of {', '.join(get_args(Kind))}, but it is {format!r}.")
+        raise InputError(
+            f"A format must be one of {', '.join(get_args(Kind))}, but it is {format!r}. Choose one."
+        )
     if str(path) == "-":
         return format or "csv", False
     name = Path(path).name.lower()
@@ -67,13 +69,17 @@ def read_bytes(path: PathLike) -> bytes:
         except IsADirectoryError as error:
             raise InputError(f"{rule} {str(path)!r} is a folder. Name one file in it.") from error
         except OSError as error:
-            raise InputError(f"{rule} {str(path)!r} cannot be opened ({error.strerror}).") from error
+            raise InputError(
+                f"{rule} {str(path)!r} cannot be opened ({error.strerror}). Check who may read it."
+            ) from error
     if not data.startswith(_GZIP) and not Path(path).name.lower().endswith(".gz"):
         return data
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"A gzipped file must be whole, but {str(path)!r} is not ({error}).") from error
+        raise InputError(
+            f"A gzipped file must be whole, but {str(path)!r} is not ({error}). Fetch or make it again."
+        ) from error
 
 
 def write_bytes(path: PathLike, data: bytes) -> None:
@@ -93,7 +99,10 @@ def write_bytes(path: PathLike, data: bytes) -> None:
         else:
             _replace_file(Path(os.path.realpath(path)), data)  # through a link, not in its place
     except OSError as error:
-        raise InputError(f"The output {str(path)!r} could not be written ({error.strerror}).") from error
+        raise InputError(
+            f"The output {str(path)!r} could not be written ({error.strerror}). Make room, or "
+            "name another file."
+        ) from error
 
 
 def _replace_file(path: Path, data: bytes) -> None:
@@ -127,18 +136,26 @@ def check_writable(path: PathLike, *, format: Kind | None = None) -> None:
         return
     target = Path(path)
     if target.is_dir():
-        raise InputError(f"The output must be a file, but {str(path)!r} is a folder.")
+        raise InputError(f"The output must be a file, but {str(path)!r} is a folder. Name a file in it.")
     if target.exists() and not os.access(target, os.W_OK):
-        raise InputError(f"The output must be writable, but {str(path)!r} may not be written to.")
+        raise InputError(
+            f"The output must be writable, but {str(path)!r} may not be written to. Name another file."
+        )
     if target.exists() and not target.is_file():
         return  # a device or a pipe
     folder = target.parent
     if not folder.is_dir():
         raise InputError(f"The output's folder must exist, but {str(folder)!r} does not: create it first.")
+    if reason := refusal_of(folder):
+        raise InputError(
+            f"The output's folder must be writable, but {str(folder)!r} is not ({reason}). Name another one."
+        )
+
+
+def refusal_of(folder: PathLike) -> str:
+    """Why no file can be made in a folder; nothing if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder):
-            pass
+            return ""
     except OSError as error:
-        raise InputError(
-            f"The output's folder must be writable, but {str(folder)!r} is not ({error.strerror})."
-        ) from error
+        return error.strerror or str(error)

@@ -145,8 +145,8 @@ class TextColumn:
 def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> TextColumn:
     """Find what the observed cells of a column stand for.
 
-    A kind is taken only if every cell fits it; what fits none, such as numbers with leading zeros or dates
-    whose day and month could be exchanged, is text.
+    A kind is taken only if every cell fits it; what fits none, such as numbers with leading zeros, whole
+    numbers that all begin with a plus or dates whose day and month could be exchanged, is text.
 
     Parameters
     ----------
@@ -282,6 +282,8 @@ def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",))
 
 
 def _as_numbers(counts: Counter[str], mark: str) -> TextColumn | None:
+    if all(text.startswith("+") and _INTEGER.fullmatch(text) for text in counts):
+        return None  # telephone numbers: a sign that says nothing belongs to a name, not to an amount
     if all(_INTEGER.fullmatch(text) and len(text) < 21 and -_INT64 <= int(text) < _INT64 for text in counts):
         return TextColumn("integer", decimal_mark=mark)
     other_mark = "," if mark == "." else "."

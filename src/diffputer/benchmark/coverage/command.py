@@ -12,7 +12,6 @@ import typer
 
 from ...errors import InputError, SettingError
 from ...runtime.reporting import EXIT_FAILURE, Reporter
-from ..processes import ending_like_ctrl_c
 
 if TYPE_CHECKING:
     from .summary import Line
@@ -94,7 +93,7 @@ def coverage(
     [cyan]diffputer bench coverage --table-of both.csv --format markdown --figure coverage.png[/]
     """
     session = Reporter(quiet, debug)
-    with session.reporting(), ending_like_ctrl_c():
+    with session.reporting():
         if format not in FORMATS:
             raise SettingError(f"--format must be one of {', '.join(FORMATS)}, however: {format!r} is not.")
         if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
