@@ -108,7 +108,8 @@ def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
+        # As bytes: numpy has no bfloat16, in which networks are trained on a GPU.
+        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
