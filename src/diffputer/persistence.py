@@ -109,7 +109,7 @@ def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
     for name in sorted(tensors):
         digest.update(name.encode())
         # As bytes: numpy has no bfloat16, in which networks are trained on a GPU.
-        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
