@@ -17,6 +17,7 @@ LAYERS = [
     {"runtime"},
     {"tables", "diffusion"},
     {"held_out", "trace"},
+    {"em_state"},
     {"em"},
     {"engines"},
     {"analysis"},

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffputer import SettingError, em
-from diffputer.em import EMState, draw, fit_em, impute, observed_range
+from diffputer.em import draw, fit_em, impute, observed_range
+from diffputer.em_state import EMState
 from diffputer.engines.conditional import ConditionalEngine
 from diffputer.engines.paper import PaperEngine
 from diffputer.held_out import choose_held_out

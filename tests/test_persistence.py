@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from diffputer import DiffPuter, InputError, ModelFileError
-from diffputer.em import EMState
+from diffputer.em_state import EMState
 from diffputer.persistence import FileCheckpoint
 
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER

@@ -75,7 +75,7 @@ _HELP = {
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
     "derived": (_FIT, "COL=FORMULA", 'A column computed from others: "total=a + b". Repeatable.'),
     "inequality": (_FIT, "A<=B", "Between columns; filled values keep to it. Repeatable."),
-    "checkpoint": (_FIT, "FILE", "Keep each finished round; the same command goes on from there."),
+    "checkpoint": (_FIT, "FILE", "Keep the state of the fit; if killed, the same command goes on from it."),
     "set": (_FIT, "NAME=VALUE", "Any other setting of DiffPuter, such as max_steps=20000. Repeatable."),
 }
 _DEFAULTS = {

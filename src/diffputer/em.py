@@ -28,7 +28,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from .diffusion.journal import Journal
 from .diffusion.training import MStep
+from .em_state import Checkpoint, EMState, open_journal
 from .errors import SettingError
 from .held_out import (
     ColumnErrors,
@@ -46,19 +48,6 @@ from .settings import Settings
 from .trace import EMRound
 
 logger = logging.getLogger("diffputer")
-
-
-@dataclass
-class EMState:
-    """All that EM carries from one round to the next; what a checkpoint holds."""
-
-    trace: list[EMRound]
-    completed: NDArray[np.float32]
-    weights: dict[str, Tensor]
-    best_weights: dict[str, Tensor]
-    best_round: int = 0
-    best_errors: NDArray[np.float64] | None = None
-    """Of the held-out cells of each column. Shape: [c]."""
 
 
 class Engine(Protocol):
@@ -91,9 +80,15 @@ class Engine(Protocol):
         """
 
     def m_step(
-        self, k: int, completed: NDArray[np.float32], seed: int, deadline: Deadline, progress: Progress
+        self,
+        k: int,
+        completed: NDArray[np.float32],
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+        journal: Journal,
     ) -> MStep:
-        """Fit; completed are the rows that the last E-step gave."""
+        """Fit; completed are the rows that the last E-step gave. Goes on from what the journal has kept."""
 
     def e_step(
         self,
@@ -183,16 +178,6 @@ class EMResult:
         return dataclasses.replace(self, engine=engine, resampled=tuple(others))
 
 
-class Checkpoint(Protocol):
-    """Where EM keeps its state after each round."""
-
-    def load(self) -> EMState | None:
-        """Give the last saved state, or None."""
-
-    def save(self, state: EMState) -> None:
-        """Replace the saved state."""
-
-
 def fit_em(
     engine: Engine,
     x: NDArray[np.float32],
@@ -236,7 +221,9 @@ def fit_em(
         if _finished(state, k, engine, deadline):
             break
         # M-step: theta_k = argmax p(x | theta)
-        m_step = engine.m_step(k, state.completed, derive_seed(seed, "m-step", k), deadline, progress)
+        journal = open_journal(state, checkpoint)
+        seed_k = derive_seed(seed, "m-step", k)
+        m_step = engine.m_step(k, state.completed, seed_k, deadline, progress, journal)
 
         # E-step: x^(k) = E[x_mis | x_obs, theta_k]
         started = time.perf_counter()
@@ -253,11 +240,11 @@ def fit_em(
         state.trace.append(
             EMRound(
                 k, m_step.steps, m_step.loss, m_step.held_out_loss, error, baseline, change,
-                m_step.seconds, time.perf_counter() - started,
+                m_step.seconds + journal.earlier_seconds, time.perf_counter() - started,
             )
         )  # fmt: skip
         logger.info("EM round %d: %s", k, state.trace[-1])
-        state.completed, state.weights = completed, engine.weights()
+        state.completed, state.weights, state.under_way = completed, engine.weights(), None
         *earlier, score = map(engine.score, state.trace)
         if not held_cells.any() or not earlier or score < min(earlier):
             state.best_round, state.best_weights = k, state.weights

@@ -17,7 +17,8 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
-from .em import Checkpoint, EMResult, fit_em, impute
+from .em import EMResult, fit_em, impute
+from .em_state import Checkpoint
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
 from .errors import InputError, InputTypeError, SettingError
@@ -82,7 +83,7 @@ class DiffPuter(Parameters):
     time_budget : float, optional
         Seconds that fitting, refits included, and imputing may take. The fit ends with what it has by then.
     checkpoint : path, optional
-        A file that holds the state after each EM round; a fit that was killed goes on from there.
+        A file that keeps the fit's state, twice a minute; the same fit, if killed, goes on from there.
     progress : bool, optional
         Show progress bars; None shows them on a terminal.
 

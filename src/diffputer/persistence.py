@@ -23,7 +23,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from .em import EMResult, EMState
+from .diffusion.journal import Snapshot, UnderWay
+from .em import EMResult
+from .em_state import EMState
 from .engines import make_engine
 from .errors import InputError, ModelFileError
 from .held_out import ColumnErrors
@@ -117,7 +119,8 @@ def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
     digest = hashlib.sha256(facts.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
+        # As bytes: numpy has no bfloat16, in which networks are trained on a GPU.
+        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -254,8 +257,18 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
+def _under_way(tensors: Mapping[str, Tensor], plain: Mapping[str, Any] | None) -> UnderWay | None:
+    """Read how far an M-step had come; there is none in the file of a round that has just ended."""
+    if plain is None:
+        return None
+    parts = {
+        name: Snapshot(_part(tensors, f"under_way.{name}."), facts) for name, facts in plain["parts"].items()
+    }
+    return UnderWay(parts, float(plain["seconds"]))
+
+
 class FileCheckpoint:
-    """EM's state after its last round, in one file; of use only to the same fit of the same data."""
+    """EM's state after its last round and in the next, in one file; of use only to the same fit."""
 
     def __init__(
         self,
@@ -292,6 +305,7 @@ class FileCheckpoint:
                 best_weights=_part(tensors, "best_weights."),
                 best_round=int(facts["best_round"]),
                 best_errors=tensors["best_errors"].numpy() if "best_errors" in tensors else None,
+                under_way=_under_way(tensors, facts.get("under_way")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{str(self._path)!r} is damaged: {error}.") from error
@@ -314,5 +328,13 @@ class FileCheckpoint:
             "fingerprint": self._fingerprint,
             "best_round": state.best_round,
             "trace": [dataclasses.asdict(line) for line in state.trace],
+            "under_way": None,
         }
+        if state.under_way is not None:
+            for name, part in state.under_way.parts.items():
+                tensors |= {f"under_way.{name}.{k}": v for k, v in part.tensors.items()}
+            facts["under_way"] = {
+                "seconds": state.under_way.seconds,
+                "parts": {name: part.facts for name, part in state.under_way.parts.items()},
+            }
         write_file(self._path, CHECKPOINT, tensors, facts)

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from diffputer.diffusion.conditional import ConditionalNetwork, Rows
 from diffputer.diffusion.marginals import Marginals
+from diffputer.diffusion.planning import TrainingPlan
 from diffputer.diffusion.prediction import Prediction, mix, predict
 from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.splitting import Columns, RowSplitting, Table, Validation, level_loss, pinball
-from diffputer.diffusion.training import MStep, Trainer, TrainingPlan
+from diffputer.diffusion.training import MStep, Trainer
 from diffputer.settings import ConditionalSettings
 
 SETTINGS = ConditionalSettings(dropout=0.2)

@@ -8,7 +8,8 @@ import torch
 
 from diffputer.diffusion.denoiser import Denoiser
 from diffputer.diffusion.matching import make_trainer
-from diffputer.diffusion.training import MStep, Trainer, TrainingPlan, train_together
+from diffputer.diffusion.planning import TrainingPlan
+from diffputer.diffusion.training import MStep, Trainer, train_together
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import PaperSettings
 

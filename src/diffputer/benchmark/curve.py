@@ -6,7 +6,8 @@ import dataclasses
 import time
 from dataclasses import dataclass, field
 
-from ..em import Checkpoint, EMResult, EMState, impute, observed_range
+from ..em import EMResult, impute, observed_range
+from ..em_state import Checkpoint, EMState
 from ..engines import make_engine
 from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device, resolve_precision
@@ -40,6 +41,8 @@ class RoundScores:
 
     def save(self, state: EMState) -> None:
         """Impute and score with the weights of the round that has just ended."""
+        if state.under_way is not None:  # none has
+            return
         started = time.perf_counter()
         settings, encoder = self._settings, self._imputer._encoder
         dtype = resolve_precision(self._imputer.precision, self._device)

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from ..runtime.seeding import derive_seed, keyed_normal, mix64, torch_generator
 from ..settings import PaperSettings
 from .denoiser import Denoiser
+from .planning import TrainingPlan
 from .schedule import stratified_noise
-from .training import Trainer, TrainingPlan
+from .training import Trainer
 
 #: Rows (with repetitions at several noise levels) on which the held-out loss is computed.
 VALIDATION_ROWS = 8192
@@ -69,6 +70,15 @@ class ScoreMatching:
         if self._validation is None or not isinstance(averaged, Denoiser):
             return None
         return self._validation.loss(averaged, self._dtype)
+
+    def state(self, step: int) -> dict[str, Tensor]:
+        """Give the order of the rows and where the random stream is."""
+        return {"shuffler": self._shuffler.get_state(), "order": self._order}
+
+    def resume(self, state: dict[str, Tensor]) -> None:
+        """Take such a state."""
+        self._shuffler.set_state(state["shuffler"])
+        self._order.copy_(state["order"])
 
 
 class _Validation:

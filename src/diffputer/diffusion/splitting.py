@@ -238,6 +238,20 @@ class RowSplitting:
             return None
         return self._validation.loss(predict(averaged, self._validation.rows, self._dtype))
 
+    def state(self, step: int) -> dict[str, Tensor]:
+        """Give where the random stream is, of dropout too, and the averaged weights in use."""
+        state = {"generator": self._generator.get_state()}
+        if step % AVERAGE_EVERY:  # else the step begins by taking them
+            state |= {f"reference{k}": p for k, p in enumerate(self._reference.parameters())}
+        return state
+
+    def resume(self, state: dict[str, Tensor]) -> None:
+        """Take such a state."""
+        self._generator.set_state(state["generator"])
+        for k, parameter in enumerate(self._reference.parameters()):
+            if f"reference{k}" in state:
+                parameter.copy_(state[f"reference{k}"])
+
 
 def _parts(cells: Tensor, table: Table) -> tuple[Tensor, Tensor]:
     return cells[:, table.numeric], cells[:, table.categorical]

@@ -8,9 +8,10 @@ splitting.py for the conditional one.
 from __future__ import annotations
 
 import copy
-import math
+import dataclasses
+import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,16 +22,14 @@ from torch import Tensor, nn
 from ..runtime.devices import Deadline
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, torch_generator
+from .journal import Journal, Snapshot
 from .optimizers import Muon
+from .planning import Course, TrainingPlan
+
+logger = logging.getLogger("diffputer")
 
 #: Steps between two updates of the averaged weights.
 AVERAGE_EVERY = 10
-#: A held-out loss falls fast if it goes with the steps to this power, or faster: 11 % less for twice as many.
-#: Measured when the rate was to fall: Letter -0.22, Bean -0.19; Default -0.14, California -0.12, other tables
-#: of the paper nearer to 0 (docs/dev/conditional.md).
-FALLS_FAST = -0.17
-#: Steps without a better held-out loss that are always waited for.
-SHORTEST_PATIENCE = 200
 
 
 @dataclass(frozen=True)
@@ -42,49 +41,6 @@ class MStep:
     loss: float
     held_out_loss: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How long and how fast an M-step trains."""
-
-    learning_rate: float
-    max_steps: int
-    """Steps that are planned."""
-    patience: int
-    """Steps without a better held-out loss before it stops, at most."""
-    weight_average: float
-    """Decay a step of the averaged weights."""
-    weight_decay: float = 0.0
-    warm_up: int = 0
-    """Steps in which the learning rate rises to its value."""
-    decay_from: float = 1.0
-    """Share of the steps (or of the time) after which the learning rate falls evenly to zero."""
-    gradient_limit: float | None = None
-    """Longer gradients are cut to this length."""
-    second_moment_decay: float = 0.999
-    orthogonal: bool = False
-    """Whether the matrices inside the network take orthogonalised steps (optimizers.py)."""
-    check_every: int = 50
-    """Steps between two looks at the held-out loss (and at the clock)."""
-    longest: int = 0
-    """While the held-out loss falls fast the plan is doubled, up to this many steps."""
-    impatience: float | None = None
-    """It stops sooner when it has waited for this share of the steps that led to the best loss."""
-
-    def gives_up(self, best_step: int, step: int) -> bool:
-        """Say whether a held-out loss that was lowest at a step will not be lower any more.
-
-        Examples
-        --------
-        >>> plan = TrainingPlan(1e-3, max_steps=5_000, patience=1_000, weight_average=0.0, impatience=0.5)
-        >>> [plan.gives_up(300, 500), plan.gives_up(1_000, 1_400), plan.gives_up(4_000, 4_900)]
-        [True, False, False]
-        """
-        patience = self.patience
-        if self.impatience is not None:
-            patience = min(patience, max(SHORTEST_PATIENCE, int(self.impatience * best_step)))
-        return step - best_step >= patience
 
 
 class Objective(Protocol):
@@ -101,6 +57,12 @@ class Objective(Protocol):
 
     def held_out_loss(self, averaged: nn.Module) -> float | None:
         """Give the loss of the averaged weights on held-out data, None if there is none."""
+
+    def state(self, step: int) -> dict[str, Tensor]:
+        """Give what the step with this number and later ones need of those before it."""
+
+    def resume(self, state: dict[str, Tensor]) -> None:
+        """Take such a state, after :meth:`begin` with the same seed."""
 
 
 class Trainable(Protocol):
@@ -257,11 +219,7 @@ class Trainer:
         weight = max(1.0 - self.plan.weight_average**AVERAGE_EVERY, 1.0 / (updates + 1))
         torch._foreach_lerp_(list(self.averaged.parameters()), self._masters, weight)
 
-    def _set_rate(self, step: int, done: float) -> None:
-        """Set the learning rate of a step when a share of the work is done."""
-        plan = self.plan
-        falling = (1.0 - done) / (1.0 - plan.decay_from) if plan.decay_from < 1 else 1.0
-        rate = plan.learning_rate * max(0.0, min(1.0, (step + 1) / max(1, plan.warm_up), falling))
+    def _set_rate(self, rate: float) -> None:
         if isinstance(self._rate, Tensor):
             self._rate.fill_(rate)
         else:
@@ -269,18 +227,44 @@ class Trainer:
                 for group in optimizer.param_groups:
                     group["lr"] = rate
 
-    def _is_cut_short(self, history: list[float], step: int, planned: int, deadline: Deadline) -> bool:
-        """Say whether the learning rate is about to fall although the held-out loss still falls fast."""
-        plan = self.plan
-        falls_from = plan.decay_from * planned
-        if planned >= plan.longest or not step <= falls_from < step + plan.check_every:
-            return False
-        if deadline.passed >= plan.decay_from or len(history) < 2:
-            return False
-        half = (len(history) + 1) // 2
-        now, before = (max(value, 1e-12) for value in (history[-1], history[half - 1]))
-        power = math.log(now / before) / math.log(len(history) / half)
-        return power < FALLS_FAST
+    def _optimizer_states(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
+        """Give the state that optimizers have for each weight, with a name; empty before the first step."""
+        for number, optimizer in enumerate(self._optimizers):
+            weights = (weight for group in optimizer.param_groups for weight in group["params"])
+            for k, weight in enumerate(weights):
+                yield f"optimizer{number}.{k}.", optimizer.state[weight]
+
+    def _weight_groups(self, best: list[Tensor]) -> dict[str, list[Tensor]]:
+        return {"weights": self._masters, "averaged": list(self.averaged.parameters()), "best": best}
+
+    def _snapshot(self, course: Course, best: list[Tensor]) -> Snapshot:
+        """Copy the state after a look at the held-out loss, when it is whole."""
+        tensors = {"counter": self._counter, "loss": self._loss}
+        for name, weights in self._weight_groups(best).items():
+            tensors |= {f"{name}.{k}": weight for k, weight in enumerate(weights)}
+        for name, state in self._optimizer_states():
+            tensors |= {f"{name}{key}": value for key, value in state.items()}
+        for key, value in self.objective.state(course.step).items():
+            tensors[f"objective.{key}"] = value
+        return Snapshot.of(tensors, {"device": self._device.type, "course": dataclasses.asdict(course)})
+
+    @torch.no_grad()
+    def _resume(self, kept: Snapshot, best: list[Tensor]) -> Course:
+        """Take a snapshot, in place: a captured step goes on with the tensors that it has seen."""
+        self._counter.copy_(kept.tensors["counter"])
+        self._loss.copy_(kept.tensors["loss"])
+        for name, weights in self._weight_groups(best).items():
+            for k, weight in enumerate(weights):
+                weight.copy_(kept.tensors[f"{name}.{k}"])
+        if self._is_coarse:
+            torch._foreach_copy_(self._weights, self._masters)
+        for name, state in self._optimizer_states():
+            for key, value in kept.part(name).items():
+                state.setdefault(key, torch.empty_like(value, device=self._device)).copy_(value)
+        self.objective.resume(kept.part("objective."))
+        course = Course(**kept.facts["course"])
+        self._set_rate(course.rate)
+        return course
 
     def fit(
         self,
@@ -289,13 +273,14 @@ class Trainer:
         fresh: bool = True,
         deadline: Deadline | None = None,
         progress: Progress | None = None,
+        journal: Journal | None = None,
     ) -> MStep:
         """Train until the held-out loss stops improving, a limit is reached or time is up.
 
         Afterwards ``averaged`` holds the best weights. Without held-out data the training loss takes
         its place, as in the authors' code.
         """
-        run = self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress)
+        run = self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress, journal=journal)
         return train_together([run], self._device)[0]
 
     def train(
@@ -305,55 +290,62 @@ class Trainer:
         fresh: bool = True,
         deadline: Deadline | None = None,
         progress: Progress | None = None,
+        journal: Journal | None = None,
+        name: str = "network",
     ) -> Run:
-        """Give what :meth:`fit` does in parts: it pauses whenever steps were started, before it waits."""
+        """Give what :meth:`fit` does in parts: it pauses whenever steps were started, before it waits.
+
+        In the journal it has this name; it goes on from what is kept there, on the same sort of device.
+        """
         plan, deadline, progress = self.plan, deadline or Deadline(), progress or Progress()
-        started = time.perf_counter()
+        journal, started = journal or Journal(), time.perf_counter()
         self._begin(seed, fresh)
         self.module.train()
-        best, best_step, best_weights = float("inf"), 0, [p.clone() for p in self.averaged.parameters()]
-        held_out: float | None = None
-        history: list[float] = []
-        planned = plan.max_steps
-        step = updates = seen = 0
-        while step < planned:
-            until = min(step + plan.check_every, planned)
-            while step < until:
-                self.objective.before_step(step)
-                if step <= plan.warm_up or step % AVERAGE_EVERY == 0:
-                    self._set_rate(step, max(step / planned, deadline.passed))
-                if self._graph is not None:
-                    self._graph.replay()
-                else:
-                    self._step()
-                step += 1
-                # A step takes long on a CPU; a graph's replay returns at once and tells nothing.
-                late = self._graph is None and deadline.remaining <= 0
-                until = step if late else until
-                if step % AVERAGE_EVERY == 0 or step == until:
-                    self._average(updates)
-                    updates += 1
+        best_weights = [p.clone() for p in self.averaged.parameters()]
+        course, kept = Course(plan.max_steps), journal.begin(name)
+        if kept is not None and kept.facts["device"] == self._device.type:
+            course = self._resume(kept, best_weights)
+            logger.info("resumed training after %d steps", course.step)
+            if longer := course.planned - plan.max_steps:
+                progress.extend(longer)
+            progress.advance(course.step)
+        while not course.ended:
+            before, planned = course.step, course.planned
+            self._take_steps(course, deadline)
             yield
-            loss = float(self._loss)
-            held_out = self.objective.held_out_loss(self.averaged)
-            value = loss if held_out is None else held_out
-            progress.advance(step - seen, loss=loss)
-            seen = step
-            if value < best or best_step == 0:
-                best, best_step = value, step
+            loss, held_out = float(self._loss), self.objective.held_out_loss(self.averaged)
+            progress.advance(course.step - before, loss=loss)
+            if course.look(plan, loss, held_out, deadline.passed):
                 torch._foreach_copy_(best_weights, list(self.averaged.parameters()))
-            elif plan.gives_up(best_step, step):
-                break
             if deadline.remaining <= 0:
                 break
-            if held_out is not None:
-                history.append(held_out)
-                if self._is_cut_short(history, step, planned, deadline):
-                    longer = min(2 * planned, plan.longest)
-                    progress.extend(longer - planned)
-                    planned = longer
-        progress.advance(planned - seen)
+            if longer := course.planned - planned:
+                progress.extend(longer)
+            if journal.wants(name) or (course.ended and journal.is_kept):
+                journal.put(name, self._snapshot(course, best_weights), ended=course.ended)
+        progress.advance(course.planned - course.step)
         with torch.no_grad():
             torch._foreach_copy_(list(self.averaged.parameters()), best_weights)
-        held_out_loss = best if held_out is not None else float("nan")
-        return MStep(best_step, loss, held_out_loss, time.perf_counter() - started)
+        held_out_loss = course.best if course.held_out is not None else float("nan")
+        return MStep(course.best_step, course.loss, held_out_loss, time.perf_counter() - started)
+
+    def _take_steps(self, course: Course, deadline: Deadline) -> None:
+        """Take the steps up to the next look at the held-out loss, or to the deadline."""
+        until = min(course.step + self.plan.check_every, course.planned)
+        while course.step < until:
+            step = course.step
+            self.objective.before_step(step)
+            if step <= self.plan.warm_up or step % AVERAGE_EVERY == 0:
+                course.rate = self.plan.rate(step, max(step / course.planned, deadline.passed))
+                self._set_rate(course.rate)
+            if self._graph is not None:
+                self._graph.replay()
+            else:
+                self._step()
+            course.step = step = step + 1
+            # A step takes long on a CPU; a graph's replay returns at once and tells nothing.
+            late = self._graph is None and deadline.remaining <= 0
+            until = step if late else until
+            if step % AVERAGE_EVERY == 0 or step == until:
+                self._average(course.updates)
+                course.updates += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -12,15 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
-from ..diffusion.conditional import LARGEST_INPUT, ConditionalNetwork, Rows
+from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.gaussian import GaussianCopula, most_rows
+from ..diffusion.journal import Journal
 from ..diffusion.marginals import Marginals
+from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
-from ..diffusion.training import MStep, Trainer, TrainingPlan, train_together
-from ..diffusion.trees import BoostedTrees
+from ..diffusion.training import MStep, Trainer, train_together
 from ..diffusion.turns import take_turns
 from ..errors import SettingError
 from ..held_out import HeldOut
@@ -30,6 +30,7 @@ from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
 from ..trace import EMRound
 from .cells import CellDistribution
+from .growing import grow_trees
 from .sizes import with_size
 
 Floats = NDArray[np.float32]
@@ -43,8 +44,6 @@ SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
 SMALL_GPU = 20 << 30
 #: Of the time that is left, the share that the M-step may take; the rest is for imputing.
 MSTEP_SHARE = 0.85
-#: Of the M-step's time on a CPU the share that trees may take, and the rows that they learn from.
-TREES_SHARE, MOST_TREE_ROWS = 0.3, 300_000
 #: Seconds left with which draws are calibrated on few rows.
 SHORT_OF_TIME = 10.0
 #: Steps between two looks at the held-out loss.
@@ -139,7 +138,9 @@ class ConditionalEngine:
             self._objectives.append(objective)
         return np.flatnonzero(held.cells.any(axis=1))
 
-    def m_step(self, k: int, completed: Floats, seed: int, deadline: Deadline, progress: Progress) -> MStep:
+    def m_step(
+        self, k: int, completed: Floats, seed: int, deadline: Deadline, progress: Progress, journal: Journal
+    ) -> MStep:
         """Fit every network to observed cells; from the second round on to a drawn table too."""
         started = time.perf_counter()
         if k > 1:
@@ -153,7 +154,12 @@ class ConditionalEngine:
                 objective.use_filled(filled)
                 trainer.forget_graph()  # a captured step does not know of the filled table
         ends = deadline.share(MSTEP_SHARE)
-        growing = self._grow_trees(seed, ends) if k == 1 else None
+        growing = None
+        if k == 1 and self.model.trees is not None and self._validation is not None:
+            growing = grow_trees(
+                self.model.trees, self._x, ~self._m, self._columns, derive_seed(seed, "trees"), ends,
+                beside=self._device.type != "cpu", journal=journal,
+            )  # fmt: skip
         ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
@@ -167,13 +173,15 @@ class ConditionalEngine:
                         fresh=k == 1,
                         deadline=ends,
                         progress=progress,
+                        journal=journal,
+                        name=f"network{number}",
                     )
                     for number, trainer in enumerate(self._trainers)
                 ],
                 self._device,
             )
             if growing is not None and self.model.trees is not None:
-                self.model.trees.load_state_dict(growing.result().state_dict())
+                self.model.trees.load_state_dict(growing.result())
             held_out_loss = float("nan")
             if self._validation is not None:
                 turns = take_turns(
@@ -190,32 +198,6 @@ class ConditionalEngine:
             held_out_loss=held_out_loss,
             seconds=time.perf_counter() - started,
         )
-
-    def _grow_trees(self, seed: int, deadline: Deadline) -> Future[BoostedTrees] | None:
-        """Grow boosted trees: before the networks on a CPU, beside them where those are on a GPU."""
-        s, trees = self.settings, self.model.trees
-        if trees is None or self._validation is None:
-            return None
-        apart = BoostedTrees(trees.n_levels, n_trees=s.boosted_trees, depth=s.tree_depth)
-        some = np.linspace(0, len(self._x) - 1, min(len(self._x), MOST_TREE_ROWS)).astype(np.int64)
-        order = np.concatenate([self._columns.numeric, self._columns.categorical])
-        part = np.ix_(some, order)
-        x = self._x[part]
-        p = len(self._columns.numeric)
-        x[:, :p] = x[:, :p].clip(-LARGEST_INPUT, LARGEST_INPUT)  # as they will be asked
-        pool = ThreadPoolExecutor(1)
-        growing = pool.submit(
-            apart.fit,
-            x,
-            ~self._m[part],
-            seed=derive_seed(seed, "trees"),
-            deadline=deadline.share(TREES_SHARE),
-            threads=torch.get_num_threads(),
-        )
-        pool.shutdown(wait=False)
-        if self._device.type == "cpu":
-            growing.result()  # a mistake is heard of now
-        return growing
 
     def finish(self, seed: int) -> None:
         """Let linear parts, whose shares are known by now, see the held-out cells too; vary the copula."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..diffusion.denoiser import Denoiser
+from ..diffusion.journal import Journal
 from ..diffusion.matching import ScoreMatching, make_trainer
 from ..diffusion.sampling import Sampler
 from ..diffusion.training import MStep
@@ -77,7 +78,13 @@ class PaperEngine:
         return np.arange(len(x))
 
     def m_step(
-        self, k: int, completed: NDArray[np.float32], seed: int, deadline: Deadline, progress: Progress
+        self,
+        k: int,
+        completed: NDArray[np.float32],
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+        journal: Journal,
     ) -> MStep:
         """Fit the denoiser to the completed table (Algorithm 1)."""
         s = self.settings
@@ -94,6 +101,7 @@ class PaperEngine:
             fresh=s.network_per_round == "fresh" or k == 1,
             deadline=deadline.share(MSTEP_SHARE),
             progress=progress,
+            journal=journal,
         )
         self._sampler.refresh()
         return m_step
