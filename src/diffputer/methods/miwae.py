@@ -1,23 +1,21 @@
-"""MIWAE: a variational autoencoder of incomplete rows; and the same inside expectation-maximisation.
+"""MIWAE, and MIWAE inside expectation-maximisation; the equations are in ``autoencoder``.
 
-Mattei and Frellsen 2019. A row has a latent z ~ N(0, I); given z its cells are independent, with parameters
-that a network (the decoder) computes from z: numbers have Student's t, categories the probabilities of their
-levels. A second network (the encoder) sees the observed cells O, zeros elsewhere, and proposes q(z | x_O), a
-Gaussian. Both maximise, over the observed cells alone, a bound of the log-likelihood that grows with K:
+Numbers have Student's t given z, as in the authors' paper: a cell far out does not move a column's location,
+and tables have heavy tails. Categories have the probabilities of their levels, over 0/1 columns; the answer
+is the most probable level.
 
-    L_K = E log 1/K sum_k w_k,   w_k = p(x_O | z_k) p(z_k) / q(z_k | x_O),   z_1 ... z_K ~ q(z | x_O)
+Inside EM, of which the DiffPuter paper says no more than that it is around MIWAE: the first round maximises
+the bound over observed cells; then, E: the table is completed by its expectation (levels: by their
+probabilities), M: the generator goes on learning from the completed table, all cells of which count in w.
+The proposal q sees observed cells only, in every round, so that a row of another table needs the last
+generator and nothing else.
 
-What is missing is expected by self-normalised importance sampling: E[x_M | x_O] = sum_k w_k E[x_M | z_k] / sum_k w_k.
-
-Inside EM, as the DiffPuter paper tries it (table "Effects of combining EM with other deep generative models",
-which says no more than that): the first round is the above; then, E: the table is completed by its expectation,
-M: the generator goes on learning from the completed table, all cells of which count in w. The proposal sees
-observed cells only, in every round, so that a row of another table needs the last generator and nothing else.
+Some observed cells are held out of all that; how well they are expected tells when a training ends, which of
+its weights are kept, and after which round EM ends.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from dataclasses import dataclass
@@ -25,12 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from ..errors import SettingError
 from ..runtime.devices import few_threads, resolve_device
-from ..runtime.seeding import derive_seed, draw_keys, keyed_normal, row_keys, torch_generator
+from ..runtime.seeding import derive_seed, row_keys, torch_generator
+from .autoencoder import Generator, Observation, make_network
 from .coding import Counts, Floats, Indicators
 from .contract import CodedMethod, Facts, Setting
 
@@ -77,145 +74,6 @@ EM_MIWAE = Facts(
 LOOK_SAMPLES = 50
 #: Steps between two looks at least; an epoch if it has more.
 LOOK_STEPS = 100
-#: Samples of z, over all rows of a chunk, that are decoded at once.
-CHUNK_SAMPLES = 50_000
-
-
-class Observation:
-    """How cells are distributed given the parameters that a decoder gives; numbers come first, then categories.
-
-    Parameters
-    ----------
-    n_levels
-        Of each column, [c]; 0 for numbers, all of which come first.
-    kind
-        Of numbers: "student" or "gaussian".
-    smallest_scale, smallest_degrees
-        Below which scales and degrees of freedom cannot fall.
-    """
-
-    def __init__(
-        self,
-        n_levels: Counts,
-        kind: str = "student",
-        smallest_scale: float = 1e-3,
-        smallest_degrees: float = 3.0,
-    ) -> None:
-        if kind not in ("student", "gaussian"):
-            raise SettingError(f"observation must be 'student' or 'gaussian', however: observation={kind!r}.")
-        self.n_numbers = int((n_levels == 0).sum())
-        self.sizes = [int(n) for n in n_levels[self.n_numbers :]]
-        self.kind, self.smallest_scale, self.smallest_degrees = kind, smallest_scale, smallest_degrees
-        self.per_number = 3 if kind == "student" else 2
-        self.width = self.n_numbers + sum(self.sizes)
-        self.n_parameters = self.per_number * self.n_numbers + sum(self.sizes)
-
-    def log_density(self, parameters: Tensor, y: Tensor) -> Tensor:
-        """Give the log-density of every cell; probabilities in place of a level give its expectation.
-
-        Shape: parameters [..., n_parameters], y [..., width] -> [..., c].
-        """
-        *raw, logits = self._split(parameters)
-        scale = F.softplus(raw[1]) + self.smallest_scale
-        t = (y[..., : self.n_numbers] - raw[0]) / scale
-        if self.kind == "student":
-            degrees = F.softplus(raw[2]) + self.smallest_degrees
-            half = (degrees + 1) / 2
-            constant = torch.lgamma(half) - torch.lgamma(degrees / 2) - 0.5 * torch.log(math.pi * degrees)
-            cells = [constant - half * torch.log1p(t.square() / degrees) - torch.log(scale)]
-        else:
-            cells = [-0.5 * t.square() - torch.log(scale) - 0.5 * math.log(2 * math.pi)]
-        hot = y[..., self.n_numbers :]
-        for part, shown in zip(logits.split(self.sizes, -1), hot.split(self.sizes, -1), strict=True):
-            cells.append((torch.log_softmax(part, -1) * shown).sum(-1, keepdim=True))
-        return torch.cat(cells, -1)
-
-    def expectation(self, parameters: Tensor) -> Tensor:
-        """Give the mean of every number and the probability of every level.
-
-        Shape: parameters [..., n_parameters] -> [..., width].
-        """
-        location, *_, logits = self._split(parameters)
-        return torch.cat([location, *(torch.softmax(part, -1) for part in logits.split(self.sizes, -1))], -1)
-
-    def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
-        return parameters.split([self.n_numbers] * self.per_number + [sum(self.sizes)], -1)
-
-
-@dataclass(eq=False)
-class Generator:
-    """Two networks and the distribution of cells: all that is learnt.
-
-    Attributes
-    ----------
-    encoder
-        Observed cells, zeros elsewhere [n, width] -> mean and scale before softplus of z [n, 2 d].
-    decoder
-        z [..., d] -> parameters [..., n_parameters].
-    """
-
-    encoder: nn.Module
-    decoder: nn.Module
-    observation: Observation
-
-    def weigh(self, seen: Tensor, y: Tensor, counted: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the logarithms of the weights w of samples of z, and the samples' parameters.
-
-        Shape: seen and y [n, width], counted (1 for the cells in w, else 0) [n, c], noise [n, K, d]
-        -> [n, K], [n, K, n_parameters].
-        """
-        mean, raw = self.encoder(seen)[:, None, :].chunk(2, -1)
-        scale = F.softplus(raw) + 1e-6
-        z = mean + scale * noise
-        parameters = self.decoder(z)
-        cells = self.observation.log_density(parameters, y[:, None, :])
-        # log p(z) - log q(z): the constants of the two Gaussians cancel.
-        ratio = 0.5 * (noise.square() - z.square()) + torch.log(scale)
-        return (cells * counted[:, None, :]).sum(-1) + ratio.sum(-1), parameters
-
-    def bound(self, seen: Tensor, y: Tensor, counted: Tensor, noise: Tensor) -> Tensor:
-        """Give the bound L_K of the log-likelihood of every row, one draw of its expectation. Shape: -> [n]."""
-        log_w, _ = self.weigh(seen, y, counted, noise)
-        return torch.logsumexp(log_w, 1) - math.log(noise.shape[1])
-
-    @torch.no_grad()
-    def expect(
-        self, seen: Tensor, counted: Tensor, keys: Tensor, samples: int, chunk_samples: int = CHUNK_SAMPLES
-    ) -> Tensor:
-        """Give the expectation of every cell given those counted, by self-normalised importance sampling.
-
-        A row has noise of its own, by its key: what rows are computed together does not matter.
-
-        Shape: seen [n, width], counted [n, c], keys [n] -> [n, width].
-        """
-        d = self.encoder(seen[:1]).shape[1] // 2
-        draws = torch.arange(samples, device=keys.device)
-        parts = [seen.new_empty(0, seen.shape[1])]
-        rows = max(1, chunk_samples // samples)
-        for some, cells, theirs in zip(seen.split(rows), counted.split(rows), keys.split(rows), strict=True):
-            noise = keyed_normal(draw_keys(theirs, draws), 0, d)
-            log_w, parameters = self.weigh(some, some, cells, noise)
-            share = torch.softmax(log_w, 1)[:, None, :]
-            parts.append((share @ self.observation.expectation(parameters))[:, 0])
-        return torch.cat(parts)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Give what is learnt."""
-        return [*self.encoder.parameters(), *self.decoder.parameters()]
-
-
-def make_network(n_in: int, n_out: int, hidden: int, layers: int, generator: torch.Generator) -> nn.Module:
-    """Make a perceptron with ReLU, its weights drawn uniform in 1/sqrt(fan-in), torch's own rule."""
-    widths = [n_in, *[hidden] * layers, n_out]
-    modules: list[nn.Module] = []
-    for here, there in itertools.pairwise(widths):
-        linear = nn.utils.skip_init(nn.Linear, here, there)
-        bound = 1 / math.sqrt(max(1, here))
-        with torch.no_grad():
-            for parameter in (linear.weight, linear.bias):
-                parameter.copy_(torch.rand(parameter.shape, generator=generator) * (2 * bound) - bound)
-        modules += [linear, nn.ReLU()]
-    return nn.Sequential(*modules[:-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,12 +92,13 @@ class Rows:
 class HeldOut:
     """Observed cells that are hidden while learning, of some rows.
 
-    Shape: rows [m], truth [m, width], tested [m, width]: the weight of a cell's error, 0 for the others.
+    Shape: rows [m], truth [m, width], tested [m, width]: the weights of squared errors, 0 for other cells.
     """
 
     rows: Tensor
     truth: Tensor
     tested: Tensor
+    n_cells: int
 
 
 class Miwae(CodedMethod):
@@ -255,46 +114,40 @@ class Miwae(CodedMethod):
         observation = Observation(n_levels[self._order], self.settings["observation"], **kinds)
         drawn = torch_generator(derive_seed(seed, "miwae", "weights"))
         d, shape = int(self.settings["latent"]), (int(self.settings["hidden"]), int(self.settings["layers"]))
-        networks = [
-            make_network(n_in, n_out, *shape, drawn).to(self._device)
-            for n_in, n_out in ((observation.width, 2 * d), (d, observation.n_parameters))
-        ]
-        self._generator = Generator(*networks, observation)
+        encoder = make_network(observation.width, 2 * d, *shape, drawn).to(self._device)
+        decoder = make_network(d, observation.n_parameters, *shape, drawn).to(self._device)
+        self._generator = Generator(encoder, decoder, observation)
         weights = sum(parameter.numel() for parameter in self._generator.parameters())
-        with few_threads(
-            3 * weights * int(self.settings["batch_size"] * self.settings["train_samples"]), self._device
-        ):
+        rows = int(self.settings["batch_size"]) * int(self.settings["train_samples"])
+        with few_threads(3 * weights * rows, self._device):
             self._learn(x, seed)
 
     def _learn(self, x: Floats, seed: int) -> None:
-        hidden = self._hold_out(
-            x, np.random.default_rng(derive_seed(seed, "miwae", "held out") & ((1 << 63) - 1))
-        )
+        hidden = self._hold_out(x, derive_seed(seed, "miwae", "held out") & ((1 << 63) - 1))
         rows = self._rows(np.where(hidden, np.nan, x))
         chosen = np.flatnonzero(hidden.any(axis=1))
         truth, of_cell = self._rows(x[chosen]).seen, self._indicators.owners
         # Squared differences of indicators add up to 2 where levels differ: half of it counts.
         weight = np.where(self._indicators.n_levels > 0, 0.5, 1.0) * hidden[chosen][:, self._order]
         tested = torch.from_numpy(weight[:, of_cell].astype(np.float32)).to(self._device)
-        held_out = HeldOut(torch.from_numpy(chosen).to(self._device), truth, tested)
+        held_out = HeldOut(torch.from_numpy(chosen).to(self._device), truth, tested, int(hidden.sum()))
         noise = torch_generator(derive_seed(seed, "miwae", "noise"), self._device)
         y, counted, best = rows.seen, rows.counted, math.inf
         for number in range(int(self.settings.get("rounds", 1))):
             if number:  # E-step: as the cells are expected; M-step, below: all of them count
-                expected = self._generator.expect(
-                    rows.seen, rows.counted, rows.keys, int(self.settings["samples"])
-                )
-                shown = rows.counted[:, of_cell]
-                y, counted = torch.where(shown > 0, rows.seen, expected), torch.ones_like(rows.counted)
+                shown = rows.counted[:, of_cell] > 0
+                y, counted = torch.where(shown, rows.seen, self._expect(rows)), torch.ones_like(rows.counted)
             error = self._train(rows, y, counted, held_out, noise)
             logger.debug("EM round %d: error of held-out cells %.4f", number + 1, error)
             if not error < best:
                 break
             best = error
 
-    def _hold_out(self, x: Floats, random: np.random.Generator) -> NDArray[np.bool_]:
+    def _hold_out(self, x: Floats, seed: int) -> NDArray[np.bool_]:
         """Choose observed cells of some rows, one at least. Shape: [n, c] -> [n, c]."""
-        few = random.permutation(len(x))[: int(self.settings["held_out_rows"])]
+        random = np.random.default_rng(seed)
+        showing = np.flatnonzero(~np.isnan(x).all(axis=1))
+        few = random.permutation(showing)[: int(self.settings["held_out_rows"])]
         row, column = np.nonzero(~np.isnan(x[few]))
         count = math.ceil(self.settings["held_out"] * len(row))
         cells = random.choice(len(row), count, replace=False)
@@ -305,13 +158,13 @@ class Miwae(CodedMethod):
     def _train(
         self, rows: Rows, y: Tensor, counted: Tensor, held_out: HeldOut, noise: torch.Generator
     ) -> float:
-        """Learn until held-out cells are expected no better; keep the weights that did best, give their error.
+        """Learn until held-out cells are expected no better; keep the best weights, and give their error.
 
         Weights go on from where they are; those are the first that are looked at.
         """
         own = self._generator
-        optimizer = torch.optim.Adam(own.parameters(), lr=self.settings["learning_rate"])
-        size = min(int(self.settings["batch_size"]), len(y))
+        optimizer = torch.optim.Adam(own.parameters(), lr=self.settings["learning_rate"], fused=True)
+        size = int(self.settings["batch_size"])
         K, d = int(self.settings["train_samples"]), int(self.settings["latent"])
         steps_of_epoch = math.ceil(len(y) / size)
         last = int(self.settings["max_epochs"]) * steps_of_epoch
@@ -339,11 +192,11 @@ class Miwae(CodedMethod):
         return best
 
     def _look(self, rows: Rows, held_out: HeldOut) -> float:
-        """Give the mean squared error of held-out cells."""
+        """Give the mean squared error of held-out cells; of categories half that of their indicators."""
         those = held_out.rows
         seen, counted, keys = rows.seen[those], rows.counted[those], rows.keys[those]
         expected = self._generator.expect(seen, counted, keys, LOOK_SAMPLES)
-        return float(((expected - held_out.truth).square() * held_out.tested).sum() / held_out.tested.sum())
+        return float(((expected - held_out.truth).square() * held_out.tested).sum()) / held_out.n_cells
 
     def _rows(self, x: Floats) -> Rows:
         x = x[:, self._order]
@@ -354,11 +207,12 @@ class Miwae(CodedMethod):
         return Rows(*(torch.from_numpy(array).to(self._device) for array in arrays))
 
     def _complete(self, x: Floats) -> Floats:
-        rows = self._rows(x)
-        expected = self._generator.expect(rows.seen, rows.counted, rows.keys, int(self.settings["samples"]))
-        completed = np.empty(x.shape)
+        completed, expected = np.empty(x.shape), self._expect(self._rows(x))
         completed[:, self._order] = self._indicators.collapse(expected.cpu().numpy().astype(np.float64))
         return completed
+
+    def _expect(self, rows: Rows) -> Tensor:
+        return self._generator.expect(rows.seen, rows.counted, rows.keys, int(self.settings["samples"]))
 
 
 def _copy(generator: Generator) -> list[Tensor]:
