@@ -101,7 +101,7 @@ def test_every_name_in_a_suite_exists(name, tmp_path):
 
 def test_the_suites_that_are_asked_for_are_there():
     wanted = {"mini", "small", "paper-mcar", "paper-mar", "paper-mnar"}
-    ablations = {"em-rounds", "draws", "sampling-steps", "missing-ratio", "training-time"}
+    ablations = {"em-rounds", "draws", "sampling-steps", "missing-ratio", "training-time", "generators"}
     assert set(list_suites()) >= wanted | {f"ablation-{name}" for name in ablations}
     mini, small = load_suite("mini"), load_suite("small")
     assert {entry.method for entry in mini.methods} == set(METHODS)
