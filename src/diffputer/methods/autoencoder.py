@@ -40,6 +40,15 @@ class Observation:
         Of numbers: "student" or "gaussian".
     smallest_scale, smallest_degrees
         Below which scales and degrees of freedom cannot fall.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> observation = Observation(np.array([0, 2]))  # a number: location, scale, degrees; two levels
+    >>> observation.n_parameters, observation.width
+    (5, 3)
+    >>> observation.expectation(torch.tensor([1.5, 0.0, 0.0, 2.0, 2.0]))
+    tensor([1.5000, 0.5000, 0.5000])
     """
 
     def __init__(
