@@ -40,7 +40,7 @@ _SETTINGS = {
     "layers": Setting(2, f"{_EXAMPLE}: hidden layers of each network, ReLU"),
     "latent": Setting(10, "their paper: dimensions of z"),
     "train_samples": Setting(20, "their paper: K"),
-    "samples": Setting(1000, "own choice; their paper: 10,000"),
+    "samples": Setting(10_000, "their paper: L; 1,000 are 0.6 % worse and ten times as fast to complete"),
     "learning_rate": Setting(1e-3, "their paper: Adam"),
     "batch_size": Setting(64, _EXAMPLE),
     "max_epochs": Setting(2000, f"{_EXAMPLE}: 2,002"),
