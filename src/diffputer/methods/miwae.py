@@ -48,7 +48,7 @@ _SETTINGS = {
     "smallest_degrees": Setting(3.0, f"{_EXAMPLE}: of freedom"),
     "held_out": Setting(0.1, "own choice: share of the observed cells of some rows that tell when to stop"),
     "held_out_rows": Setting(2000, "own choice: so many rows at most"),
-    "patience": Setting(10, "own choice: looks at held-out cells without a better one that end training"),
+    "patience": Setting(20, "own choice: looks at held-out cells without a better one that end training"),
     "device": Setting("auto", "a GPU if there is one"),
 }
 MIWAE = Facts(
