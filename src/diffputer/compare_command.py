@@ -56,7 +56,7 @@ _Methods = _option(
 _Budget = _option("time_budget", _RUN, "SECONDS", "For all of it; quick methods come first.")
 _Repeats = _option("repeats", _RUN, "N", "How often other cells are hidden, if the time suffices.")
 _MaxRows = _option("max_rows", _RUN, "N", "Of a longer table so many rows are taken at random.")
-_Device = _option("device", _RUN, "auto|cpu|cuda|mps", "Where DiffPuter computes.")
+_Device = _option("device", _RUN, "auto|cpu|cuda|mps", "Where DiffPuter and MIWAE compute.")
 _Seed = _option("seed", _RUN, "N", "Same seed, same hidden cells.", min=0)
 
 

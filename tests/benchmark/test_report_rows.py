@@ -181,6 +181,17 @@ def test_published_numbers_are_of_their_own_rate_and_method():
     assert all(score.published is None for score in other.scores.values())
 
 
+def test_the_ablation_of_generators_has_the_papers_numbers_beside_ours():
+    measured = {"miwae": [0.5, 0.6], "em-miwae": [0.5, 0.6], "diffputer-paper": [0.3, 0.3]}
+    board = make_board(make_grid(measured, ["adult", "news"], setting="in_sample"), setting="in_sample")
+    by_name = {entry.name: entry for entry in board.entries}
+    score = board.score(by_name["em-miwae"], "adult")
+    assert (score.published, score.doubtful) == (0.5661, True)
+    assert score.ratio == pytest.approx(0.5 / 0.5661)
+    assert board.score(by_name["miwae"], "news").published == 0.6349
+    assert board.score(by_name["diffputer-paper"], "news").published == 0.2855
+
+
 def test_unknown_metrics_are_refused():
     with pytest.raises(SettingError, match="mae, rmse"):
         find_measure("mse")

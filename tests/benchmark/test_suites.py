@@ -15,6 +15,7 @@ from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
 from diffputer.benchmark.processes import resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
+from diffputer.benchmark.runner import describe_settings
 from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
 from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
 from diffputer.benchmark.task import TASK_MECHANISMS, Task
@@ -101,7 +102,7 @@ def test_every_name_in_a_suite_exists(name, tmp_path):
 
 def test_the_suites_that_are_asked_for_are_there():
     wanted = {"mini", "small", "paper-mcar", "paper-mar", "paper-mnar"}
-    ablations = {"em-rounds", "draws", "sampling-steps", "missing-ratio", "training-time"}
+    ablations = {"em-rounds", "draws", "sampling-steps", "missing-ratio", "training-time", "generators"}
     assert set(list_suites()) >= wanted | {f"ablation-{name}" for name in ablations}
     mini, small = load_suite("mini"), load_suite("small")
     assert {entry.method for entry in mini.methods} == set(METHODS)
@@ -180,6 +181,22 @@ def test_filters_choose_among_what_the_suite_has(tmp_path):
         methods=["diffputer-fast"], datasets=["news"], seeds=[3], device="cpu"
     )
     assert ours.make()["device"] == "cpu"
+
+
+def test_methods_that_can_choose_a_device_are_told_and_it_makes_no_other_run(tmp_path):
+    jobs = load_suite("ablation-generators").jobs(
+        methods=["miwae"], datasets=["news"], seeds=[0], device="cpu"
+    )
+    (job,) = jobs
+    assert job.make().settings["device"] == "cpu"
+    assert "device" not in describe_settings(job.make())
+    own = FAKE.replace('"folder"', '"device": Setting("auto", "of the test"), "folder"')
+    assert own != FAKE
+    (tmp_path / "fake.py").write_text(own)
+    (job,) = load_suite(write_suite(tmp_path, '{method = "fake", file = "fake.py"}')).jobs(
+        datasets=["wine"], device="cpu"
+    )
+    assert job.make().settings["device"] == "cpu"
 
 
 # --- plans

@@ -18,12 +18,15 @@ from diffputer.methods.table import METHODS, make_method
 from ..conftest import TINY, TINY_PAPER
 
 _OURS = {name: value for name, value in TINY.items() if name != "progress"}
+_MIWAE = {"hidden": 32, "train_samples": 5, "samples": 100, "learning_rate": 3e-3, "max_epochs": 100}
 #: Settings under which a method takes a fraction of a second.
 QUICK: dict[str, dict[str, Any]] = {
     "iterative-hgb": {"max_iter": 2, "n_trees": 10},
     "missforest": {"max_iter": 3, "n_trees": 10},
     "gbt-per-column": {"n_trees": 20},
     "miceforest": {"datasets": 2, "iterations": 2},
+    "miwae": _MIWAE,
+    "em-miwae": {**_MIWAE, "rounds": 2},
     "hyperimpute": {"n_inner_iter": 2},
     "diffputer-fast": _OURS,
     "diffputer-balanced": _OURS,

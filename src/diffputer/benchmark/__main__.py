@@ -125,7 +125,8 @@ def _check_settings(options: argparse.Namespace) -> None:
 def _read_parameters(method: str, options: argparse.Namespace) -> dict[str, Any]:
     """Give what is to be changed of a method; refuse bad names and values now, before anything runs."""
     ours = method == OURS or isinstance(make_method(method), Ours)
-    parameters: dict[str, Any] = {"device": options.device} if ours else {}
+    on_device = ours or "device" in METHODS[method][0].settings
+    parameters: dict[str, Any] = {"device": options.device} if on_device else {}
     if method == OURS:
         parameters |= {"engine": options.engine, "quality": options.quality}
     for pair in options.set:

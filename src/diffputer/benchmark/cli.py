@@ -57,7 +57,7 @@ _Seconds = typer.Option("--limit-seconds", metavar="S", min=0, help="Time of a r
 _Gigabytes = typer.Option(
     "--limit-gb", metavar="GB", min=0, help="Memory of a run.", show_default="the suite's"
 )
-_Device = typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where DiffPuter computes.")
+_Device = typer.Option("--device", metavar="auto|cpu|cuda|mps", help="Where DiffPuter and MIWAE compute.")
 _DryRun = typer.Option("--dry-run", help="Say what is done and what would be run.")
 _Retry = typer.Option("--retry-failed", help="Run again what failed.")
 _Alone = typer.Option("--alone", help="Note in the rows that this run has the machine to itself.")

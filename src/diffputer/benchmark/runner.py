@@ -94,9 +94,7 @@ def run_task(
     if isinstance(made, Method):
         return _run_method(made, make_parts(task, dataset), seed, base, draw_rows)
     try:
-        device = resolve_device(made.get("device", "auto"))
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        device = _find_device(made)
         base["device"] = name_device(device)
         train, test = make_parts(task, dataset)
         kinds = dict.fromkeys(dataset.numeric, "continuous") | dict.fromkeys(
@@ -127,8 +125,8 @@ def describe_failure(
 ) -> list[Row]:
     """Give the rows of a run that left nothing behind but the reason."""
     made = find_method(method, parameters)
-    device = resolve_device("cpu") if isinstance(made, Method) else resolve_device(made.get("device", "auto"))
-    base = _describe_run(task, dataset, made, seed) | {"device": name_device(device), "error": reason}
+    base = _describe_run(task, dataset, made, seed)
+    base |= {"device": name_device(_find_device(made)), "error": reason}
     return [base | {"setting": setting} for setting in SETTINGS_OF_ROWS]
 
 
@@ -161,8 +159,10 @@ def _run_method(
     train, test = parts
     rows: list[Row] = []
     base = base | {"device": name_device(torch.device("cpu"))}
-    started = time.perf_counter()
     try:
+        device = _find_device(method)
+        base["device"] = name_device(device)
+        started = time.perf_counter()
         if method.out_of_sample:
             method.fit(train.holes, train.categorical, seed)
         else:
@@ -181,8 +181,17 @@ def _run_method(
             row["energy"] = part.first(energy_rows).score_energy([completed[:energy_rows]])
         except Exception as error:  # noqa: BLE001 - as above
             row["error"] = reason_of(error)
-        rows.append(base | row | {"peak_memory_gb": measure_peak_memory(torch.device("cpu"))})
+        rows.append(base | row | {"peak_memory_gb": measure_peak_memory(device)})
     return rows
+
+
+def _find_device(made: Method | Mapping[str, Any]) -> torch.device:
+    """Give the device on which it computes, with its memory counted from now on."""
+    chosen = made.settings.get("device", "cpu") if isinstance(made, Method) else made.get("device", "auto")
+    device = resolve_device(chosen)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    return device
 
 
 def _score_median(imputer: DiffPuter, part: Part) -> Row:
@@ -285,7 +294,8 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
     True
     """
     if isinstance(made, Method):
-        return json.dumps(made.settings, sort_keys=True, default=str)
+        own = {name: value for name, value in made.settings.items() if name != "device"}
+        return json.dumps(own, sort_keys=True, default=str)
     parameters = made
     try:
         device = resolve_device(parameters.get("device", "auto"))

@@ -64,18 +64,18 @@ class Entry:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is DiffPuter, which runs on devices and has draws."""
+        """Whether it is DiffPuter, which has draws."""
         return self.file is None and METHODS[self.method][1] is Ours
 
     def make(self, device: str = "auto") -> Method | dict[str, Any]:
         """Make the method; of DiffPuter give its parameters."""
         if self.file is not None:
             facts, make = load_method_file(self.file)
-            return make(facts, **self.settings)
-        return find_method(self.method, self._with(device))
+            return make(facts, **self._with(device, facts))
+        return find_method(self.method, self._with(device, METHODS[self.method][0]))
 
-    def _with(self, device: str) -> dict[str, Any]:
-        return {"device": device, **self.settings} if self.is_ours else dict(self.settings)
+    def _with(self, device: str, facts: Facts) -> dict[str, Any]:
+        return {"device": device, **self.settings} if "device" in facts.settings else dict(self.settings)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Suite:
         methods, datasets, mechanisms, seeds : sequence, optional
             Only these; a data set may be named without its cut.
         device : str
-            Where DiffPuter computes.
+            Where DiffPuter computes, and others that can choose.
 
         Returns
         -------

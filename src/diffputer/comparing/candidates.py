@@ -73,9 +73,9 @@ def choose_candidates(methods: Sequence[str | Method] | None, device: str = "aut
         if isinstance(one, Method):
             candidates.append(Candidate(one.facts, one))
         elif one in METHODS:
-            candidate = Candidate(METHODS[one][0])
+            facts = METHODS[one][0]
             candidates.append(
-                Candidate(candidate.facts, settings={"device": device}) if candidate.is_ours else candidate
+                Candidate(facts, settings={"device": device} if "device" in facts.settings else {})
             )
         else:
             raise SettingError(

@@ -69,7 +69,7 @@ def compare(
     categorical_features, schema
         Which columns are categories and what columns hold, as in DiffPuter.
     device : str
-        Where DiffPuter computes: auto, cpu, cuda, mps.
+        Where DiffPuter and MIWAE compute: auto, cpu, cuda, mps.
     random_state : int, generator or None
         Same seed, same hidden cells.
     progress : bool, optional

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import SettingError
-from . import chained, gaussian, hyperimpute, lowrank, multiple, ours, simple, trees
+from . import chained, gaussian, hyperimpute, lowrank, miwae, multiple, ours, simple, trees
 from .contract import Facts, Method
 
 _ENTRIES: tuple[tuple[Facts, Callable[..., Method]], ...] = (
@@ -23,6 +23,8 @@ _ENTRIES: tuple[tuple[Facts, Callable[..., Method]], ...] = (
     (trees.GBT_PER_COLUMN, trees.BoostedColumns),
     (multiple.MICEFOREST, multiple.MiceForest),
     (hyperimpute.HYPERIMPUTE, hyperimpute.HyperImpute),
+    (miwae.MIWAE, miwae.Miwae),
+    (miwae.EM_MIWAE, miwae.Miwae),
     (ours.DIFFPUTER_FAST, ours.Ours),
     (ours.DIFFPUTER_BALANCED, ours.Ours),
     (ours.DIFFPUTER_BEST, ours.Ours),
