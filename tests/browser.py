@@ -67,6 +67,8 @@ class Browser:
         """Open a file afresh, even if it is open already."""
         for address in ("about:blank", path.as_uri()):
             self._ask("POST", "/url", {"url": address})
+        # A key that is pressed before the page has the focus is lost.
+        self.until("return document.readyState === 'complete' && document.hasFocus()", True)
 
     def run(self, code: str, *values: Any) -> Any:
         """Run JavaScript in the page and give what it returns."""

@@ -45,7 +45,7 @@ def test_a_loaded_model_gives_the_same_imputations(
 
 
 def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
-    ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]
+    ugly: pd.DataFrame, tmp_path: Path
 ) -> None:
     # scikit-learn refuses text beside labels of other types.
     size, count, day, wait = 7, ("a", 1), ("a", pd.Timestamp("2024-01-01")), -1
@@ -56,7 +56,7 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         day: (datetime(2024, 1, 1), "2025-01-01"),
         wait: (np.timedelta64(0, "ns"), timedelta(days=1)),
     }
-    found = DiffPuter(random_state=0, **tiny).fit(frame).schema_
+    found = DiffPuter(random_state=0, **TINY_PAPER).fit(frame).schema_
     for number, parameters in enumerate([
         {"bounds": bounds, "schema": {count: "categorical"}},
         {"bounds": bounds, "categorical_features": [count, ("flag", True)]},
@@ -65,7 +65,7 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         {"categorical_features": frame.columns[[1]], "random_state": np.int64(3)},
         {"categorical_features": (1,)},
     ]):  # fmt: skip
-        fitted = DiffPuter(**{"random_state": 0, **tiny, **parameters}).fit(frame)
+        fitted = DiffPuter(**{"random_state": 0, **TINY_PAPER, **parameters}).fit(frame)
         fitted.save(tmp_path / f"{number}")
         loaded = DiffPuter.load(tmp_path / f"{number}", device="cpu")
         assert (loaded.bounds, loaded.schema) == (fitted.bounds, fitted.schema)
