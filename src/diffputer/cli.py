@@ -45,6 +45,7 @@ _HELP = {
     "delimiter": (_IN, "D", "Between the cells of text."),
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
+    "thousands": (_IN, "MARK", "That parts their thousands: . , ' _ or a blank."),
     "format": (_IN, "csv|tsv|parquet|arrow", "Of standard streams and files whose suffix does not tell."),
     "output": (_OUT, "FILE", "The suffix tells the format; - is standard output."),
     "draws": (_OUT, "M", "Write M random completions, not one best guess, with columns .imp and .id first."),
@@ -124,6 +125,7 @@ def impute(
     delimiter: Annotated[Text, _option("delimiter")] = None,
     encoding: Annotated[Text, _option("encoding")] = None,
     decimal: Annotated[Text, _option("decimal")] = None,
+    thousands: Annotated[Text, _option("thousands")] = None,
     format: Annotated[Text, _option("format")] = None,
     output: Annotated[Text, _option("output")] = None,
     draws: Annotated[int | None, _option("draws", min=1)] = None,
@@ -212,6 +214,7 @@ def impute(
             delimiter=delimiter,
             encoding=encoding,
             decimal=decimal,
+            thousands=thousands,
             format=formats[0],
         )
         if model is None:

@@ -35,6 +35,7 @@ _Missing = _option("missing", _IN, "MARKER", MISSING_HELP)
 _Delimiter = _option("delimiter", _IN, "D", "Between the cells of text.", show_default="found out")
 _Encoding = _option("encoding", _IN, "E", "Of text.", show_default="utf-8")
 _Decimal = _option("decimal", _IN, ".|,", "In the numbers of text.", show_default="found out")
+_Thousands = _option("thousands", _IN, "MARK", "That parts their thousands: . , ' _ or a blank.")
 _Format = _option(
     "format", _IN, "csv|tsv|parquet|arrow", "Of standard input, or instead of the suffix.", show_default="csv"
 )
@@ -67,6 +68,7 @@ def compare(
     delimiter: Annotated[Text, _Delimiter] = None,
     encoding: Annotated[Text, _Encoding] = None,
     decimal: Annotated[Text, _Decimal] = None,
+    thousands: Annotated[Text, _Thousands] = None,
     format: Annotated[Text, _Format] = None,
     categorical: Annotated[Texts, _Categorical] = None,
     kind: Annotated[Texts, _Kind] = None,
@@ -103,7 +105,7 @@ def compare(
 
         given = {
             "missing": missing, "delimiter": delimiter, "encoding": encoding, "decimal": decimal,
-            "format": format,
+            "thousands": thousands, "format": format,
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
         table = read_table_file(input, **reading)

@@ -427,9 +427,36 @@ def test_commas_that_may_part_thousands_are_asked_about(tmp_path):
 def test_marks_that_may_part_thousands_are_asked_about(tmp_path, text, kinds):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    with pytest.warns(DataWarning, match="Column 'sales' is read as text.*part thousands, remove them"):
+    with pytest.warns(DataWarning, match="Column 'sales' is read as text.*Say --thousands"):
         table = read_table_file(path)
     assert [column.kind for column in table.columns] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "values", "filled"),
+    [
+        ("1.234,50;-12.345.678,25;999,00", {"thousands": "."}, [1234.5, -12345678.25, 999.0], "7.654,32"),
+        ("1,234;22,345;999", {"thousands": ","}, [1234, 22345, 999], "7,654"),
+        ("1 234,5;12 345,5;9,5", {"thousands": " ", "decimal": ","}, [1234.5, 12345.5, 9.5], "7 654,3"),
+    ],
+)
+def test_thousands_are_read_and_written_as_they_are_parted(tmp_path, text, options, values, filled):
+    path = tmp_path / "table.csv"
+    lines = ["a;b", *(f"{cell};x" for cell in text.split(";")), ";y"]
+    path.write_text("\n".join(lines))
+    table = read_table_file(path, **options)
+    assert table.frame["a"].dropna().tolist() == values
+    whole = table.columns[0].kind == "integer"
+    write_table_file(path, table, table.frame.fillna({"a": 7654 if whole else 7654.321}))
+    assert path.read_text().splitlines() == [*lines[:-1], f"{filled};y"]
+
+
+@pytest.mark.parametrize("options", [{"thousands": "x"}, {"thousands": ",", "decimal": ","}])
+def test_marks_of_thousands_that_cannot_be(tmp_path, options):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="Thousands must be parted by one of"):
+        read_table_file(path, **options)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, parse_csv, render_csv
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
+from diffputer.tables.thousands import check_marks
 
 Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
 
@@ -68,6 +69,7 @@ def read_table_file(
     delimiter: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    thousands: str | None = None,
     format: Kind | None = None,
 ) -> TableFile:
     """Read a CSV, TSV, Parquet or Arrow file.
@@ -81,6 +83,8 @@ def read_table_file(
     delimiter, encoding, decimal : str, optional
         Of text; by default found out: comma, semicolon, tab or bar; UTF-8 or as the byte order mark says;
         point, or comma where semicolons part the cells and all numbers of the column have it.
+    thousands : {".", ",", "'", " ", "_"}, optional
+        What parts the thousands of numbers in text; by default nothing does.
     format : {"csv", "tsv", "parquet", "arrow"}, optional
         Instead of the suffix.
 
@@ -120,7 +124,7 @@ def read_table_file(
         delimiter = delimiter or "\t"
     header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
     file_format = FileFormat(kind, gzipped, style)
-    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, name)
+    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, thousands, name)
 
 
 def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
@@ -244,11 +248,11 @@ def _typed(
     file_format: FileFormat,
     markers: Sequence[str],
     decimal: str | None,
+    thousands: str | None,
     name: str,
 ) -> TableFile:
     """Give every column of text its kind and its values."""
-    if decimal not in (None, ".", ","):
-        raise InputError(f"A decimal mark must be '.' or ',', but it is {decimal!r}.")
+    check_marks(decimal, thousands)
     if describe_column(header).kind in ("integer", "number"):
         warn_about_data(
             f"The first line of a file must hold the column names, but in {name} it holds numbers "
@@ -260,7 +264,7 @@ def _typed(
         [text for text, absent in zip(texts, holes, strict=True) if not absent]
         for texts, holes in zip(cells, missing, strict=True)
     ]
-    columns = describe_columns(header, observed, decimal, file_format.style.delimiter)
+    columns = describe_columns(header, observed, decimal, thousands, file_format.style.delimiter)
     frame = {
         column_name: column.values(texts, holes)
         for column_name, column, texts, holes in zip(header, columns, cells, missing, strict=True)

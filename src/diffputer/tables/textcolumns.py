@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
 import pandas as pd
 
 from diffputer.errors import warn_about_data
+from diffputer.tables.thousands import could_be_thousands, group, looks_grouped, ungroup
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(
@@ -40,11 +41,7 @@ _ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
 
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
-_THOUSANDS = {mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}([{mark}][0-9]{{3}})+") for mark in ".,"}
-_BELOW_THOUSAND = re.compile(r"[+-]?[0-9]{1,3}")
 _MARK_NAMES = {".": "dots", ",": "commas"}
-#: Numbers with marks that it takes to see that those without are small.
-FEWEST_GROUPED = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,8 @@ class TextColumn:
         Whether any number is too small for that many decimals and is written with an exponent.
     decimal_mark : str
         Point or comma.
+    thousands : str
+        What parts the thousands of its numbers, if anything does.
     true, false : str
         Spelling of the two values of a boolean column.
     date_format : str
@@ -77,6 +76,7 @@ class TextColumn:
     decimals: int = 0
     exponents: bool = False
     decimal_mark: str = "."
+    thousands: str = ""
     true: str = "true"
     false: str = "false"
     date_format: str = ""
@@ -90,6 +90,8 @@ class TextColumn:
         if self.kind == "text":
             return pd.array(cells, dtype="string")
         stripped = [None if cell is None else cell.strip() for cell in cells]
+        if self.thousands:
+            stripped = [s and ungroup(s, self.thousands, self.decimal_mark) for s in stripped]
         if self.kind == "integer":
             return pd.array([None if s is None else int(s) for s in stripped], dtype="Int64")
         if self.kind == "number":
@@ -114,7 +116,8 @@ class TextColumn:
         '03.02.2001'
         """
         if self.kind in ("integer", "number"):
-            return self._spell_number(value)
+            text = self._spell_number(value)
+            return group(text, self.thousands, self.decimal_mark) if self.thousands else text
         if self.kind == "boolean":
             return self.true if value else self.false
         if self.kind == "date":
@@ -142,7 +145,9 @@ class TextColumn:
         return (text if self.padded else re.sub(r"(?<![0-9:])0(?=[0-9][/.:])", "", text)) + self.zone
 
 
-def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> TextColumn:
+def describe_column(
+    observed: Sequence[str], decimal_marks: Sequence[str] = (".",), thousands: str = ""
+) -> TextColumn:
     """Find what the observed cells of a column stand for.
 
     A kind is taken only if every cell fits it; what fits none, such as numbers with leading zeros, whole
@@ -154,6 +159,8 @@ def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = ("."
         The cells that are not missing.
     decimal_marks : sequence of str
         Decimal marks to try, in this order.
+    thousands : str
+        What may part the thousands of numbers.
 
     Examples
     --------
@@ -165,13 +172,18 @@ def describe_column(observed: Sequence[str], decimal_marks: Sequence[str] = ("."
     if not counts:
         return TextColumn("text")
     for mark in decimal_marks:
-        if column := _as_numbers(counts, mark):
-            return column
+        plain = Counter(ungroup(text, thousands, mark) for text in counts)
+        if column := _as_numbers(plain, mark):
+            return column if plain.keys() == counts.keys() else replace(column, thousands=thousands)
     return _as_booleans(counts) or _as_dates(counts) or TextColumn("text")
 
 
 def describe_columns(
-    names: Sequence[str], observed: Sequence[Sequence[str]], decimal: str | None, delimiter: str
+    names: Sequence[str],
+    observed: Sequence[Sequence[str]],
+    decimal: str | None,
+    thousands: str | None,
+    delimiter: str,
 ) -> list[TextColumn]:
     """Find what the columns of a file stand for; warn of those whose text may have been meant otherwise.
 
@@ -183,20 +195,24 @@ def describe_columns(
         Of each column the cells that are not missing.
     decimal : str or None
         The decimal mark; None: whichever fits.
+    thousands : str or None
+        What parts thousands; None: nothing does, and what may is asked about.
     delimiter : str
         What parts the cells of the file.
     """
-    marks = (".", ",") if decimal is None else (decimal,)
-    columns = [describe_column(cells, marks) for cells in observed]
-    doubts = [None] * len(columns) if decimal is not None else _doubtful_marks(columns, observed, delimiter)
+    marks = tuple(mark for mark in (".", ",") if mark != thousands) if decimal is None else (decimal,)
+    columns = [describe_column(cells, marks, thousands or "") for cells in observed]
+    doubts: list[str | None] = [None] * len(columns)
+    if decimal is None and thousands is None:
+        doubts = _doubtful_marks(columns, observed, delimiter)
     for j, (name, cells, mark) in enumerate(zip(names, observed, doubts, strict=True)):
         if mark is not None:
             columns[j] = describe_column(cells, ())
             example = next(cell for cell in cells if mark in cell)
             warn_about_data(
                 f"Column {name!r} is read as text: the {_MARK_NAMES[mark]} in its numbers ({example!r}) may "
-                f"be decimal marks or part thousands. If they part thousands, remove them; if they are "
-                f"decimal marks, say --decimal {mark}, and let all columns have the same."
+                f"be decimal marks or part thousands. Say --thousands {mark} if they part thousands; say "
+                f"--decimal {mark} if they are decimal marks, and let all columns have the same."
             )
         elif columns[j].kind == "text" and has_doubtful_dates(cells):
             warn_about_data(
@@ -233,29 +249,10 @@ def _doubtful_marks(
         mark = column.decimal_mark
         other = "," if mark == "." else "."
         is_doubtful = doubt and (
-            other in decimal or (mark == "," and delimiter != ";") or _looks_grouped(cells, mark)
+            other in decimal or (mark == "," and delimiter != ";") or looks_grouped(cells, mark)
         )
         doubts.append(mark if is_doubtful else None)
     return doubts
-
-
-def _looks_grouped(observed: Sequence[str], mark: str) -> bool:
-    """Whether several numbers have the mark, and those that have none are below a thousand."""
-    marked = sum(mark in cell for cell in observed)
-    plain = [cell.strip() for cell in observed if mark not in cell]
-    return marked >= FEWEST_GROUPED and bool(plain) and all(map(_BELOW_THOUSAND.fullmatch, plain))
-
-
-def could_be_thousands(observed: Sequence[str], mark: str) -> bool:
-    """Whether the marks in all numbers may be there to part thousands.
-
-    Examples
-    --------
-    >>> could_be_thousands(["1,234", "17"], ","), could_be_thousands(["1,234", "0,5"], ",")
-    (True, False)
-    """
-    marked = [cell.strip() for cell in observed if mark in cell]
-    return bool(marked) and all(map(_THOUSANDS[mark].fullmatch, marked))
 
 
 def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> str | None:
