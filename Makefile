@@ -19,11 +19,10 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# Without --no-compile pip compiles all of torch and scipy, most of which nothing imports: 40 s more.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit('diffputer needs Python 3.11 or newer') if sys.version_info < (3, 11) else None"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
 
 # The README's table and figure of benchmarks/results
