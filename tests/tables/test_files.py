@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from diffputer.errors import DataWarning, InputError
 from diffputer.tables.files import completed_text, read_table_file, write_long, write_table_file
 from diffputer.tables.paths import check_writable, write_bytes
+from diffputer.tables.textcolumns import describe_column
 
 PEOPLE = """id,height,children,smoker,born,note
 007,1.50,2,no,2001-02-03,"likes ""tea"", and
@@ -436,6 +437,7 @@ def test_marks_that_may_part_thousands_are_asked_about(tmp_path, text, kinds):
     ("text", "options", "values", "filled"),
     [
         ("1.234,50;-12.345.678,25;999,00", {"thousands": "."}, [1234.5, -12345678.25, 999.0], "7.654,32"),
+        ("1.234,5;-0,5", {"thousands": "."}, [1234.5, -0.5], "7.654,3"),
         ("1,234;22,345;999", {"thousands": ","}, [1234, 22345, 999], "7,654"),
         ("1 234,5;12 345,5;9,5", {"thousands": " ", "decimal": ","}, [1234.5, 12345.5, 9.5], "7 654,3"),
     ],
@@ -449,6 +451,11 @@ def test_thousands_are_read_and_written_as_they_are_parted(tmp_path, text, optio
     whole = table.columns[0].kind == "integer"
     write_table_file(path, table, table.frame.fillna({"a": 7654 if whole else 7654.321}))
     assert path.read_text().splitlines() == [*lines[:-1], f"{filled};y"]
+
+
+def test_a_small_negative_number_keeps_its_sign_where_thousands_are_parted():
+    column = describe_column(["1.234,5", "2,5"], (",",), ".")
+    assert [column.spell(value) for value in (-0.5, -1234.5, 0.5)] == ["-0,5", "-1.234,5", "0,5"]
 
 
 @pytest.mark.parametrize("options", [{"thousands": "x"}, {"thousands": ",", "decimal": ","}])

@@ -14,7 +14,7 @@ MOST_NAMED = 3
 #: What often marks a missing value (without regard to case), among whatever other levels.
 _MARKERS = frozenset({"", "?", "??", "-", "--", ".", "*", "na", "n/a", "n.a.", "#n/a", "nan", "null"})
 #: Words that are a level of their own among other words, but hardly among numbers.
-_MARKERS_AMONG_NUMBERS = _MARKERS | {"none", "missing", "unknown", "nil", "inf", "x"}
+_MARKERS_AMONG_NUMBERS = _MARKERS | {"none", "missing", "unknown", "nil", "x"}
 
 
 def find_markers(levels: Sequence[Any]) -> list[str]:

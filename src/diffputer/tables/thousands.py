@@ -51,11 +51,15 @@ def group(text: str, thousands: str, decimal: str) -> str:
 
     Examples
     --------
-    >>> group("-1234567,5", ".", ","), group("999", ".", ",")
-    ('-1.234.567,5', '999')
+    >>> group("-1234567,5", ".", ","), group("-0,5", ".", ",")
+    ('-1.234.567,5', '-0,5')
     """
     whole, mark, rest = text.partition(decimal)
-    return f"{int(whole):,}".replace(",", thousands) + mark + rest if whole.lstrip("+-").isdigit() else text
+    digits = whole.lstrip("+-")
+    if not digits.isdigit():  # an exponent
+        return text
+    sign = whole.removesuffix(digits)
+    return sign + f"{int(digits):,}".replace(",", thousands) + mark + rest
 
 
 def could_be_thousands(observed: Sequence[str], mark: str) -> bool:
