@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from diffputer.diffusion import backbones
-from diffputer.diffusion.backbones import MemberLinear, attend, normalise
+from diffputer.diffusion.backbones import DroppedSilu, MemberLinear, attend, normalise
 
 gpu_with_triton = pytest.mark.skipif(
     not (torch.cuda.is_available() and backbones.has_kernels()), reason="needs a GPU and Triton"
@@ -67,10 +67,44 @@ def test_the_kernel_of_attention_agrees_with_torch(c: int) -> None:
 @pytest.mark.parametrize("shape", [(777, 128), (3, 5, 96), (1, 512)], ids=str)
 def test_the_kernel_of_normalisation_agrees_with_torch(shape: tuple[int, ...]) -> None:
     x = (randn(*shape) * 3 + 1).cuda().bfloat16().requires_grad_()
-    slope = randn(*shape, seed=1).cuda().bfloat16()
-    (mine,) = torch.autograd.grad(normalise(x), x, slope)
+    slope, more = (randn(*shape, seed=seed).cuda().bfloat16() for seed in (1, 2))
+    normal, same = normalise(x)
+    (mine,) = torch.autograd.grad((normal, same), x, (slope, more))
     exact_in = x.detach().cpu().float().requires_grad_()
     exact = F.layer_norm(exact_in, shape[-1:])
     (theirs,) = torch.autograd.grad(exact, exact_in, slope.cpu().float())
-    assert float((normalise(x).detach().cpu() - exact.detach()).norm() / exact.detach().norm()) < 1e-2
+    theirs += more.cpu().float()
+    assert torch.equal(same, x)
+    assert float((normal.detach().cpu() - exact.detach()).norm() / exact.detach().norm()) < 1e-2
     assert float((mine.cpu() - theirs).norm() / theirs.norm()) < 1e-2
+
+
+def dropped_silu(share: float, device: str = "cpu") -> DroppedSilu:
+    activation = DroppedSilu(share)
+    activation.generator = torch.Generator(device).manual_seed(0)
+    return activation
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu_with_triton)])
+def test_training_drops_a_share_and_its_gradient(device: str) -> None:
+    # A number of exactly zero would look dropped; 50,001 numbers do not fill the last program of the kernel.
+    x = (randn(50_001).abs() + 0.1).to(device).requires_grad_()
+    activation = dropped_silu(0.1, device)
+    y = activation(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    kept = y != 0
+    assert 0.895 < float(kept.float().mean()) < 0.905
+    exact_in = x.detach().requires_grad_()
+    exact = F.silu(exact_in) * kept
+    assert torch.allclose(y, exact, atol=1e-6)
+    assert torch.allclose(slope, torch.autograd.grad(exact.sum(), exact_in)[0], atol=1e-6)
+    again = activation(x) != 0
+    assert 0.8 < float((again == kept).float().mean()) < 0.84, "another step drops others"
+    assert torch.equal(dropped_silu(0.1, device)(x), y), "the same seed drops the same"
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu_with_triton)])
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_after_training_what_was_dropped_is_a_scale(share: float, device: str) -> None:
+    x = randn(3, 1_001).to(device)
+    assert torch.allclose(dropped_silu(share, device).eval()(x), F.silu(x) * (1 - share), atol=1e-6)

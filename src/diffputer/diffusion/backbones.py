@@ -78,8 +78,8 @@ class _Product(torch.autograd.Function):
         )
 
 
-class Dropout(nn.Module):
-    """Leaves out a share of the inputs in training, and scales them by what is left otherwise.
+class DroppedSilu(nn.Module):
+    """silu, of which training leaves out a share; otherwise it is scaled by what training keeps.
 
     Draws from a generator of its own.
 
@@ -92,23 +92,32 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.share == 0:
-            return x
-        if not self.training:
-            return x * (1 - self.share)
-        return x * torch.empty_like(x).bernoulli_(1 - self.share, generator=self.generator)
+        drops = self.training and self.share > 0
+        scale = 1.0 if self.training else 1 - self.share
+        if x.is_cuda and has_kernels():
+            from . import row_kernels
+
+            seed = None
+            if drops:
+                seed = torch.empty(1, dtype=torch.int32, device=x.device).random_(generator=self.generator)
+            return row_kernels.activate(x.contiguous(), scale, self.share, seed)
+        y = F.silu(x)
+        if drops:
+            return y * torch.empty_like(x).bernoulli_(1 - self.share, generator=self.generator)
+        return y if scale == 1 else y * scale
 
 
-def normalise(x: Tensor) -> Tensor:
-    """Give each row mean zero and deviation one; the layer that follows has the scales.
+def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Give each row mean zero and deviation one (the layer that follows has the scales), and the row itself.
 
-    Shape: x [..., h] -> the same.
+    Blocks add to the row itself: a kernel then sums both of its gradients.
+    Shape: x [..., h] -> the same, twice.
     """
     if x.is_cuda and has_kernels():
         from . import row_kernels
 
         return row_kernels.normalise(x.contiguous())
-    return F.layer_norm(x, x.shape[-1:])
+    return F.layer_norm(x, x.shape[-1:]), x
 
 
 class ResidualMLP(nn.Module):
@@ -119,7 +128,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, members: int, n_in: int, width: int, depth: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = Dropout(dropout)
+        self.activate = DroppedSilu(dropout)
         self.entry = MemberLinear(members, n_in, width)
         self.inner = nn.ModuleList(MemberLinear(members, width, width) for _ in range(depth))
         self.outer = nn.ModuleList(MemberLinear(members, width, width) for _ in range(depth))
@@ -127,8 +136,9 @@ class ResidualMLP(nn.Module):
     def forward(self, features: Tensor, noise: Tensor) -> Tensor:
         h = self.entry(features, plus=noise)
         for inner, outer in zip(self.inner, self.outer, strict=True):
-            h = outer(self.dropout(F.silu(inner(normalise(h)))), plus=h)
-        return normalise(h)
+            normal, h = normalise(h)
+            h = outer(self.activate(inner(normal)), plus=h)
+        return normalise(h)[0]
 
 
 def attend(qkv: Tensor) -> Tensor:
@@ -171,7 +181,7 @@ class ColumnAttention(nn.Module):
 
     def __init__(self, members: int, width: int, depth: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, Dropout(dropout)
+        self.heads, self.activate = heads, DroppedSilu(dropout)
 
         def layers(n_in: int, n_out: int) -> nn.ModuleList:
             return nn.ModuleList(MemberLinear(members, n_in, n_out) for _ in range(depth))
@@ -183,7 +193,9 @@ class ColumnAttention(nn.Module):
         E, c, n, width = tokens.shape
         h = tokens.reshape(E, c * n, width)
         for k in range(len(self.qkv)):
-            qkv = self.qkv[k](normalise(h)).view(E, c, n, 3, self.heads, width // self.heads)
+            normal, h = normalise(h)
+            qkv = self.qkv[k](normal).view(E, c, n, 3, self.heads, width // self.heads)
             h = self.merge[k](attend(qkv).reshape(E, c * n, width), plus=h)
-            h = self.outer[k](self.dropout(F.silu(self.inner[k](normalise(h)))), plus=h)
-        return normalise(h).view(E, c, n, width)
+            normal, h = normalise(h)
+            h = self.outer[k](self.activate(self.inner[k](normal)), plus=h)
+        return normalise(h)[0].view(E, c, n, width)

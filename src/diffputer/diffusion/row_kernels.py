@@ -1,9 +1,9 @@
-"""Two operations of the attention backbone as CUDA kernels: attention inside a row, and normalisation.
+"""Operations of the backbones as CUDA kernels: attention inside a row, normalisation, silu with dropout.
 
 General kernels are made for thousands of tokens of thousands of numbers; a row has tens of columns of about
 a hundred. Here a row's attention fits into registers, so that its scores are computed once and nothing but
-q, k, v and the result goes through memory; and a program normalises many columns, not one. Measurements:
-docs/dev/log.md.
+q, k, v and the result goes through memory; a program normalises many columns, not one; and what is dropped
+is not stored but drawn again for the gradient. Measurements: docs/dev/log.md.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, override"
@@ -20,6 +20,8 @@ from torch import Tensor
 
 #: Columns that are normalised by one program.
 TOKENS = 32
+#: Quarter of the numbers that one program activates: one round of random bits serves four.
+NUMBERS = 1024
 
 
 @triton.jit
@@ -92,7 +94,7 @@ def _normalise(x, y, scales, n, W: tl.constexpr, P: tl.constexpr, T: tl.constexp
 
 
 @triton.jit
-def _normalise_backward(y, scales, d_y, d_x, n, W: tl.constexpr, P: tl.constexpr, T: tl.constexpr):
+def _normalise_backward(y, scales, d_y, d_beside, d_x, n, W: tl.constexpr, P: tl.constexpr, T: tl.constexpr):
     tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, P)
     there = (tokens < n)[:, None] & (places < W)[None, :]
     at = tokens.to(tl.int64)[:, None] * W + places[None, :]
@@ -101,7 +103,54 @@ def _normalise_backward(y, scales, d_y, d_x, n, W: tl.constexpr, P: tl.constexpr
     scale = tl.load(scales + tokens, tokens < n, 0.0)
     mean, along = tl.sum(slopes, axis=1) / W, tl.sum(slopes * values, axis=1) / W
     result = (slopes - mean[:, None] - values * along[:, None]) * scale[:, None]
+    result += tl.load(d_beside + at, there, 0.0).to(tl.float32)
     tl.store(d_x + at, result.to(d_x.dtype.element_ty), there)
+
+
+@triton.jit
+def _drawn(seed, share, drops: tl.constexpr, B: tl.constexpr):
+    """Which numbers of a program are kept, a quarter each, and where the first quarter lies."""
+    program, lane = tl.program_id(0), tl.arange(0, B)
+    first = program.to(tl.int64) * (4 * B) + lane
+    if drops:
+        a, b, c, d = tl.rand4x(tl.load(seed), program * B + lane)
+        return first, a >= share, b >= share, c >= share, d >= share
+    kept = lane >= 0
+    return first, kept, kept, kept, kept
+
+
+@triton.jit
+def _activate_some(x, y, at, kept, n, scale):
+    values = tl.load(x + at, at < n, 0.0).to(tl.float32)
+    values = tl.where(kept, values * tl.sigmoid(values) * scale, 0.0)
+    tl.store(y + at, values.to(y.dtype.element_ty), at < n)
+
+
+@triton.jit
+def _activate(x, y, seed, n, share, scale, drops: tl.constexpr, B: tl.constexpr):
+    at, a, b, c, d = _drawn(seed, share, drops, B)
+    _activate_some(x, y, at, a, n, scale)
+    _activate_some(x, y, at + B, b, n, scale)
+    _activate_some(x, y, at + 2 * B, c, n, scale)
+    _activate_some(x, y, at + 3 * B, d, n, scale)
+
+
+@triton.jit
+def _slope_some(x, d_y, d_x, at, kept, n, scale):
+    values = tl.load(x + at, at < n, 0.0).to(tl.float32)
+    slopes = tl.load(d_y + at, at < n, 0.0).to(tl.float32)
+    gate = tl.sigmoid(values)
+    slopes = tl.where(kept, slopes * gate * (1 + values * (1 - gate)) * scale, 0.0)
+    tl.store(d_x + at, slopes.to(d_x.dtype.element_ty), at < n)
+
+
+@triton.jit
+def _activate_backward(x, d_y, d_x, seed, n, share, scale, drops: tl.constexpr, B: tl.constexpr):
+    at, a, b, c, d = _drawn(seed, share, drops, B)
+    _slope_some(x, d_y, d_x, at, a, n, scale)
+    _slope_some(x, d_y, d_x, at + B, b, n, scale)
+    _slope_some(x, d_y, d_x, at + 2 * B, c, n, scale)
+    _slope_some(x, d_y, d_x, at + 3 * B, d, n, scale)
 
 
 class _Attention(torch.autograd.Function):
@@ -129,25 +178,50 @@ class _Attention(torch.autograd.Function):
 
 class _Normalisation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         W = x.shape[-1]
         n = x.numel() // W
         y, scales = torch.empty_like(x), torch.empty(n, device=x.device)
         with torch.cuda.device(x.device):
             _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, _power_of_two(W), TOKENS, num_warps=4)
         ctx.save_for_backward(y, scales)
-        return y
+        return y, x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, d_y: Tensor) -> Tensor:
+    def backward(ctx: Any, d_y: Tensor, d_beside: Tensor) -> Tensor:
         y, scales = ctx.saved_tensors
         W, n = y.shape[-1], len(scales)
         d_x = torch.empty_like(y)
         with torch.cuda.device(y.device):
             _normalise_backward[(triton.cdiv(n, TOKENS),)](
-                y, scales, d_y.contiguous(), d_x, n, W, _power_of_two(W), TOKENS, num_warps=4
-            )
+                y, scales, d_y.contiguous(), d_beside.contiguous(), d_x, n, W, _power_of_two(W), TOKENS,
+                num_warps=4,
+            )  # fmt: skip
         return d_x
+
+
+class _Activation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seed: Tensor | None, share: float, scale: float) -> Tensor:
+        y, n, drops = torch.empty_like(x), x.numel(), seed is not None
+        with torch.cuda.device(x.device):
+            _activate[(triton.cdiv(n, 4 * NUMBERS),)](
+                x, y, seed if drops else x, n, share, scale, drops, NUMBERS, num_warps=4
+            )
+        ctx.save_for_backward(x, seed)
+        ctx.share, ctx.scale = share, scale
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, seed = ctx.saved_tensors
+        d_x, n, drops = torch.empty_like(x), x.numel(), seed is not None
+        with torch.cuda.device(x.device):
+            _activate_backward[(triton.cdiv(n, 4 * NUMBERS),)](
+                x, d_y.contiguous(), d_x, seed if drops else x, n, ctx.share, ctx.scale, drops, NUMBERS,
+                num_warps=4,
+            )  # fmt: skip
+        return d_x, None, None, None
 
 
 def attend(qkv: Tensor) -> Tensor:
@@ -159,12 +233,22 @@ def attend(qkv: Tensor) -> Tensor:
     return result
 
 
-def normalise(x: Tensor) -> Tensor:
-    """Give each token mean zero and deviation one.
+def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Give each token mean zero and deviation one, and beside it what it was, to be added to later.
 
-    Shape: x [..., h], contiguous -> the same.
+    The sum of both gradients is then taken where the first one is computed.
+    Shape: x [..., h], contiguous -> the same, twice.
     """
-    result: Tensor = _Normalisation.apply(x)
+    result: tuple[Tensor, Tensor] = _Normalisation.apply(x)
+    return result
+
+
+def activate(x: Tensor, scale: float = 1.0, share: float = 0.0, seed: Tensor | None = None) -> Tensor:
+    """Give silu(x) times a scale; with a seed on the device, a share of the numbers is dropped.
+
+    Shape: x any, contiguous, seed [1] int32 -> as x.
+    """
+    result: Tensor = _Activation.apply(x, seed, share, scale)
     return result
 
 
@@ -180,5 +264,7 @@ def try_out() -> None:
     """Compile and run every kernel once, on a few numbers; raises where that cannot be done."""
     with torch.enable_grad():
         qkv = torch.ones(1, 2, 3, 3, 1, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-        attend(normalise(qkv)).sum().backward()
+        seed = torch.zeros(1, device="cuda", dtype=torch.int32)
+        normal, beside = normalise(activate(activate(qkv), share=0.1, seed=seed))
+        attend(normal + beside).sum().backward()
     torch.cuda.synchronize()

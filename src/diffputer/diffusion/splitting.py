@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..runtime.seeding import derive_seed
 from ..settings import ConditionalSettings
-from .backbones import Dropout
+from .backbones import DroppedSilu
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, describe
 from .marginals import Marginals
 from .prediction import Prediction, predict
@@ -111,7 +111,7 @@ class RowSplitting:
         self._settings, self._dtype = settings, dtype
         self._generator = torch.Generator(device=table.device)
         for module in network.modules():
-            if isinstance(module, Dropout):
+            if isinstance(module, DroppedSilu):
                 module.generator = self._generator
         self._batch = network.members * batch_size
         few = max(1, round(settings.noised_share * batch_size))
