@@ -35,6 +35,62 @@ def test_the_gradient_of_a_layer_is_exact(plus: str, rows: int, monkeypatch: pyt
         assert torch.allclose(mine, exact)
 
 
+def test_what_is_added_onto_is_written_over_where_no_gradient_needs_it() -> None:
+    layer = MemberLinear(2, 3, 5)
+    layer.reset(torch.Generator().manual_seed(0))
+    x, before = randn(2, 7, 3), randn(2, 7, 5, seed=1)
+    kept = before.clone()
+    with_gradient = layer(x, onto=before)
+    assert torch.equal(before, kept)
+    with torch.no_grad():
+        without = layer(x, onto=before)
+    assert torch.equal(without, with_gradient)
+    assert without.data_ptr() == before.data_ptr()
+
+
+@gpu_with_triton
+@pytest.mark.parametrize("backbone", ["mlp", "attention"])
+def test_gradients_are_those_of_the_cpu(backbone: str) -> None:
+    # Kernels write over what is added onto: a gradient that still needed it would be wrong.
+    body: torch.nn.Module
+    if backbone == "mlp":
+        body = backbones.ResidualMLP(2, 24, 64, 3, 0.0)
+        given = [randn(2, 50, 24), randn(2, 50, 64, seed=1)]
+    else:
+        body = backbones.ColumnAttention(2, 64, 3, 2, 0.0)
+        given = [randn(2, 5, 50, 64)]
+    for module in body.modules():
+        if isinstance(module, MemberLinear):
+            module.reset(torch.Generator().manual_seed(0))
+
+    def gradients(device: str) -> list[torch.Tensor]:
+        on = body.to(device)
+        inputs = [x.to(device).requires_grad_() for x in given]
+        out = on(*(x * 1 for x in inputs))
+        found = torch.autograd.grad(out, [*inputs, *on.parameters()], randn(*out.shape, seed=3).to(device))
+        return [g.cpu() for g in found]
+
+    exact = gradients("cpu")
+    for mine, theirs in zip(gradients("cuda"), exact, strict=True):
+        assert float((mine - theirs).norm() / theirs.norm()) < 1e-3
+
+
+def test_an_exact_product_has_exact_gradients() -> None:
+    x, weight = randn(4, 30, 6).requires_grad_(), randn(4, 6, 3, seed=1).requires_grad_()
+    slope = randn(4, 30, 3, seed=2)
+    plain, mine = torch.bmm(x, weight), backbones.exact_product(x, weight)
+    assert torch.equal(plain, mine)
+    for a, b in zip(
+        torch.autograd.grad(mine, (x, weight), slope),
+        torch.autograd.grad(plain, (x, weight), slope),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, atol=1e-6)
+    coarse = backbones.exact_product(x.bfloat16(), weight)
+    assert coarse.dtype == torch.float32
+    assert torch.equal(coarse, torch.bmm(x.bfloat16().float(), weight)), "answers are not rounded"
+
+
 def test_attention_is_between_the_columns_of_a_row() -> None:
     # Written out: every row, member and head on its own.
     E, c, n, heads, d = 2, 5, 3, 2, 16

@@ -27,7 +27,7 @@ ROWS_OF_A_SUM = 1024
 class MemberLinear(nn.Module):
     """E linear layers side by side; computes in the precision of its input.
 
-    Shape: x [E, n, i], plus [E, n, o] -> plus (or the bias) + x W [E, n, o].
+    Shape: x [E, n, i], plus or onto [E, n, o] -> plus (or onto, or the bias) + x W [E, n, o].
     """
 
     def __init__(self, members: int, n_in: int, n_out: int, *, bias: bool = False) -> None:
@@ -35,9 +35,13 @@ class MemberLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(members, n_in, n_out))
         self.bias = nn.Parameter(torch.empty(members, 1, n_out)) if bias else None
 
-    def forward(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        plus = self.bias.to(x.dtype) if self.bias is not None else plus
-        product: Tensor = _Product.apply(x, self.weight.to(x.dtype), plus)  # type: ignore[no-untyped-call]
+    def forward(self, x: Tensor, plus: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
+        """Give the products; what they are added onto is not needed any more, and may be written over."""
+        plus = self.bias.to(x.dtype) if self.bias is not None else plus if onto is None else onto
+        overwrites = onto is not None and (not torch.is_grad_enabled() or (onto.is_cuda and has_kernels()))
+        product: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+            x, self.weight.to(x.dtype), plus, overwrites
+        )
         return product
 
     @torch.no_grad()
@@ -57,10 +61,12 @@ class _Product(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, plus: Tensor | None, overwrites: bool) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.plus_rows = None if plus is None else plus.shape[1]
-        return torch.bmm(x, weight) if plus is None else torch.baddbmm(plus, x, weight)
+        if plus is None:
+            return torch.bmm(x, weight)
+        return plus.detach().baddbmm_(x, weight) if overwrites else torch.baddbmm(plus, x, weight)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
@@ -75,7 +81,36 @@ class _Product(torch.autograd.Function):
             torch.bmm(slope, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None,
             d_weight.sum(dim=1) if parts > 1 else d_weight[:, 0],
             d_plus if ctx.needs_input_grad[2] else None,
+            None,
         )
+
+
+class _ExactProduct(torch.autograd.Function):
+    """x W in float32; gradients in the precision of x, which is enough for them.
+
+    Shape: x [k, n, i], W [k, i, o] -> [k, n, o].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.bmm(x.float(), weight.float())
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        slope = slope.to(x.dtype)
+        d_weight = torch.bmm(x.transpose(1, 2), slope)
+        return torch.bmm(slope, weight.to(x.dtype).transpose(1, 2)), d_weight.to(weight.dtype)
+
+
+def exact_product(x: Tensor, weight: Tensor) -> Tensor:
+    """Give x W in float32, whatever the precision of x: bfloat16 would round answers.
+
+    Shape: x [k, n, i], W [k, i, o] -> [k, n, o].
+    """
+    product: Tensor = _ExactProduct.apply(x, weight)  # type: ignore[no-untyped-call]
+    return product
 
 
 class DroppedSilu(nn.Module):
@@ -137,7 +172,7 @@ class ResidualMLP(nn.Module):
         h = self.entry(features, plus=noise)
         for inner, outer in zip(self.inner, self.outer, strict=True):
             normal, h = normalise(h)
-            h = outer(self.activate(inner(normal)), plus=h)
+            h = outer(self.activate(inner(normal)), onto=h)
         return normalise(h)[0]
 
 
@@ -174,7 +209,7 @@ def has_kernels() -> bool:
 
 
 class ColumnAttention(nn.Module):
-    """Blocks of attention between columns and an MLP on each column.
+    """Blocks of attention between columns and an MLP on each column; the tokens are written over.
 
     Shape: tokens [E, c, n, h] -> the same.
     """
@@ -195,7 +230,7 @@ class ColumnAttention(nn.Module):
         for k in range(len(self.qkv)):
             normal, h = normalise(h)
             qkv = self.qkv[k](normal).view(E, c, n, 3, self.heads, width // self.heads)
-            h = self.merge[k](attend(qkv).reshape(E, c * n, width), plus=h)
+            h = self.merge[k](attend(qkv).reshape(E, c * n, width), onto=h)
             normal, h = normalise(h)
-            h = self.outer[k](self.activate(self.inner[k](normal)), plus=h)
+            h = self.outer[k](self.activate(self.inner[k](normal)), onto=h)
         return normalise(h)[0].view(E, c, n, width)

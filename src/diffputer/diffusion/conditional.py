@@ -16,13 +16,13 @@ Categories are not noised but hidden and revealed one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from .backbones import ColumnAttention, MemberLinear, ResidualMLP
+from .backbones import ColumnAttention, MemberLinear, ResidualMLP, exact_product
 from .residuals import QUANTILES, Residuals, normal_quantiles
 from .schedule import scalings
 
@@ -200,9 +200,13 @@ class ConditionalNetwork(nn.Module):
             self.register_buffer("slots", pairs[:, 0] * most + pairs[:, 1], persistent=False)
         self.reset(torch.Generator().manual_seed(0))
 
-    def forward(self, rows: Rows, dtype: torch.dtype | None = None) -> Outputs:
-        """Evaluate, inside in the given precision (default: the weights')."""
-        E, n = self.members, len(rows.label) // self.members
+    def forward(self, rows: Rows, dtype: torch.dtype | None = None, *, shared: bool = False) -> Outputs:
+        """Evaluate, inside in the given precision (default: the weights').
+
+        Each member has rows of its own, one member's after the other's, or all share the same.
+        """
+        E = self.members
+        n = len(rows.label) // (1 if shared else E)
         dtype = dtype or self.noise.infinity.dtype
         # What bfloat16 would round away comes as numbers of its own.
         cells = (
@@ -214,10 +218,12 @@ class ConditionalNetwork(nn.Module):
             place = torch.special.ndtr(rows.z)[..., None] * BINS - self.bins
             filled = place.clamp(0, 1) * (rows.known | rows.is_noisy)[..., None]
             numbers = torch.cat([numbers, filled.to(dtype)], dim=-1)
-        noise = self.noise(rows.label.view(E, n), rows.blank.view(E, n), dtype)
-        numeric, logits = (self._mlp if self.backbone == "mlp" else self._attention)(
-            numbers, rows.levels, noise
-        )
+        label, blank, levels = rows.label, rows.blank, rows.levels
+        if shared:
+            label, blank = label.repeat(E), blank.repeat(E)
+            numbers, levels = numbers.repeat(E, 1, 1), levels.repeat(E, 1)
+        noise = self.noise(label.view(E, n), blank.view(E, n), dtype)
+        numeric, logits = (self._mlp if self.backbone == "mlp" else self._attention)(numbers, levels, noise)
         rest = numeric.shape[-1] - self.n_outputs
         denoised, mean, quantiles, _ = numeric.float().split([1, 1, len(QUANTILES), rest], dim=-1)
         logits = logits.float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
@@ -247,22 +253,24 @@ class ConditionalNetwork(nn.Module):
             columns, size = cells.shape[1:]
             return cells.view(E, n, columns, size).transpose(1, 2).reshape(E * columns, n, size)
 
-        def times(cells: Tensor, weight: Tensor) -> Tensor:
-            product = torch.bmm(cells, weight.to(cells.dtype).flatten(0, 1))
-            return product.view(E, weight.shape[1], n, weight.shape[3])
+        def times(cells: Tensor, weight: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            return product(cells, weight.flatten(0, 1)).view(E, weight.shape[1], n, weight.shape[3])
 
-        tokens = times(by_column(numbers), self.entry_weight)
+        def enter(cells: Tensor, weight: Tensor) -> Tensor:
+            return times(by_column(cells), weight.to(dtype), torch.bmm)
+
+        tokens = enter(numbers, self.entry_weight)
         if q:
             indicators = (levels[..., None] == self.level_range).to(dtype)
-            tokens = torch.cat([tokens, times(by_column(indicators), self.level_entry)], dim=1)
-        h = self.body(tokens + noise[:, None]).float()  # bfloat16 would round the answers
-        numeric = times(h[:, :p].reshape(E * p, n, width), self.exit_weight)
+            tokens = torch.cat([tokens, enter(indicators, self.level_entry)], dim=1)
+        h = self.body(tokens + noise[:, None])
+        numeric = times(h[:, :p].reshape(E * p, n, width), self.exit_weight, exact_product)
         numeric = (numeric + self.exit_bias[:, :, None]).transpose(1, 2)
         if not q:
             return numeric, numeric.new_zeros(E, n, 0)
-        logits = times(h[:, p:].reshape(E * q, n, width), self.level_exit)
+        logits = times(h[:, p:].reshape(E * q, n, width), self.level_exit, exact_product)
         logits = (logits + self.level_bias[:, :, None]).transpose(1, 2)
-        return numeric, logits.flatten(2)[..., self.slots]
+        return numeric, logits.flatten(2).index_select(2, self.slots)
 
     @torch.no_grad()
     def reset(self, generator: torch.Generator) -> None:

@@ -58,7 +58,8 @@ class LinearValues(GaussianCopula):
 
         Shape: [n, p], q of [n, L_k].
         """
-        parts = [self._answer(*self.latent(rows.part(part))) for part in blocks(len(rows.levels))]
+        among = blocks(len(rows.levels), rows.levels.device)
+        parts = [self._answer(*self.latent(rows.part(part))) for part in among]
         means = torch.cat([means for means, _ in parts])
         if not self.levels:
             return means, None

@@ -38,7 +38,7 @@ class Prediction:
 @torch.no_grad()
 def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Prediction:
     """Average the members of a network over blank rows."""
-    outputs: Outputs = network(rows.repeat(network.members), dtype)
+    outputs: Outputs = network(rows, dtype, shared=True)
     return Prediction(
         outputs.mean.mean(dim=0),
         outputs.quantiles.mean(dim=0).sort(dim=-1).values,
