@@ -72,7 +72,12 @@ class Engine(Protocol):
         """All weights that imputing needs."""
 
     def begin(
-        self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
+        self,
+        x: NDArray[np.float32],
+        m: NDArray[np.bool_],
+        missing: NDArray[np.bool_],
+        held: HeldOut,
+        seed: int,
     ) -> NDArray[np.int64]:
         """Take the table to be fitted: m are all cells that it must not see, missing those with a hole.
 
@@ -102,7 +107,7 @@ class Engine(Protocol):
     ) -> NDArray[np.float32]:
         """Give rows with the expectations of their unseen cells, whose values lie inside the bounds."""
 
-    def finish(self, seed: int) -> None:
+    def finish(self) -> None:
         """Do what is left when the best round is known."""
 
     def score(self, line: EMRound) -> float:
@@ -205,7 +210,7 @@ def fit_em(
         held = hold_out_copies(held, place)
     m = missing | held.cells
     bounds = observed_range(x, missing)
-    rows = engine.begin(x, m, missing, held)
+    rows = engine.begin(x, m, missing, held, derive_seed(seed, "begin"))
     # What E-steps complete, and what is known of it: the held-out cells are among what is not.
     truth, unseen, held_cells = x[rows], m[rows], held.cells[rows]
     x_obs = np.where(unseen, np.float32(0), truth)
@@ -252,7 +257,7 @@ def fit_em(
         if checkpoint:
             checkpoint.save(state)
     engine.restore(state.best_weights)
-    engine.finish(derive_seed(seed, "finish"))
+    engine.finish()
     progress.end()
     errors = None
     if state.best_errors is not None and held_cells.any():

@@ -65,6 +65,10 @@ class Rows:
         """Give some of the rows."""
         return Rows(**{name: values[numbers] for name, values in vars(self).items()})
 
+    def to(self, device: torch.device) -> Rows:
+        """Give the rows on another device."""
+        return Rows(**{name: values.to(device) for name, values in vars(self).items()})
+
     def repeat(self, times: int) -> Rows:
         """Give all rows so many times, one after the other."""
         return Rows(**{k: v.repeat(times, *[1] * (v.ndim - 1)) for k, v in vars(self).items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -19,7 +18,6 @@ from .residuals import MEDIAN, QUANTILES
 from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
-from .turns import Turn, ask_copula, choose_shrinking
 from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
@@ -132,48 +130,10 @@ class Ensemble(nn.Module):
         x = torch.cat([rows.x, rows.levels.clamp_min(0).float()], dim=1)
         return trees.predict(x, known, columns)
 
-    def fit_linear(
-        self,
-        describe: Callable[[GaussianCopula], Rows],
-        validation: Validation,
-        turns: Sequence[Turn] = (),
-    ) -> None:
-        """Fit copula and Gaussian to the rows that each can afford.
-
-        Held-out cells say how far to shrink the copula. How far to shrink the Gaussian, and how much it
-        counts beside the copula, is said by all cells in turns, if there are some.
-        """
-        if (copula := self.copula) is not None:
-            copula.fit_best(
-                describe(copula),
-                lambda: copula.predict(validation.rows, self.marginals),
-                validation.first_good,
-            )
-        if (line := self.line) is None:
-            return
-        rows, validations = describe(line), [turn.validation for turn in turns] or [validation]
-        if turns:
-            of_line = choose_shrinking(line, turns)
-            line.fit(rows)
-        else:
-            line.fit_best(
-                rows,
-                lambda: validation.loss_of(*line.answer(validation.rows)),
-                lambda losses: losses.index(min(losses)),
-            )
-            of_line = [line.answer(validation.rows)]
-        if copula is None:
-            return
-        if turns:
-            of_copula = list(ask_copula(copula, self.marginals, turns))
-            copula.fit(describe(copula))
-        else:
-            of_copula = [copula.predict(validation.rows, self.marginals)]
-        mixes = [
-            [add(first, *second, torch.full_like(self.line_shares, t)) for t in SHARES]
-            for first, second in zip(of_copula, of_line, strict=True)
-        ]
-        self.line_shares.copy_(best_shares(mixes, validations))
+    def take_linear(self, values: dict[str, Tensor]) -> None:
+        """Take the values of linear parts, by name."""
+        unknown = self.load_state_dict(values, strict=False).unexpected_keys
+        assert not unknown, unknown
 
     def combine(self, validation: Validation, dtype: torch.dtype) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.

@@ -326,6 +326,14 @@ class Validation:
         self._entropies = table.entropies
         self.n_cells = int(held.sum())
 
+    def on(self, device: torch.device) -> Validation:
+        """Give the same on another device."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor | Rows):
+                setattr(other, name, value.to(device))
+        return other
+
     def loss(self, prediction: Prediction) -> float:
         """Give squared error plus quantile loss of numbers, cross-entropy of categories, per cell."""
         levels = torch.tensor(QUANTILES, device=self.x.device)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,15 +15,14 @@ from torch import Tensor
 from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
 from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.ensemble import LINEAR, Ensemble
-from ..diffusion.gaussian import GaussianCopula, most_rows
 from ..diffusion.journal import Journal
+from ..diffusion.linear_fit import LinearFit, LinearParts
 from ..diffusion.marginals import Marginals
 from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, train_together
-from ..diffusion.turns import take_turns
 from ..errors import SettingError
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads, total_memory
@@ -30,7 +31,7 @@ from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
 from ..settings import ConditionalSettings
 from ..trace import EMRound
 from .cells import CellDistribution
-from .growing import grow_trees
+from .growing import grow_trees, work
 from .sizes import with_size
 
 Floats = NDArray[np.float32]
@@ -94,7 +95,7 @@ class ConditionalEngine:
         """Whether draws can carry the uncertainty of the fit."""
         return self.model.varies
 
-    def begin(self, x: Floats, m: Mask, missing: Mask, held: HeldOut) -> NDArray[np.int64]:
+    def begin(self, x: Floats, m: Mask, missing: Mask, held: HeldOut, seed: int) -> NDArray[np.int64]:
         """Take the table to be fitted.
 
         E-steps complete the rows with held-out cells, which tell how good a round was. The others are not
@@ -105,6 +106,8 @@ class ConditionalEngine:
         self.model.marginals = Marginals.fit(x, m, self._columns.numeric).to(self._device)
         table = Table(x, ~m, missing, self._columns, self._device)
         self._validation = Validation(table, self.model.marginals, held.cells) if held.cells.any() else None
+        self._seed = seed
+        self._linear: Future[LinearFit] | None = None
         s = self.settings
         batch = max(SMALLEST_BATCH, min(s.batch_size, 8 * len(x)))
         longest = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
@@ -160,6 +163,8 @@ class ConditionalEngine:
                 self.model.trees, self._x, ~self._m, self._columns, derive_seed(seed, "trees"), ends,
                 beside=self._device.type != "cpu", journal=journal,
             )  # fmt: skip
+        if k == 1 and self._validation is not None and self._device.type != "cpu":
+            self._fit_linear(self._validation, beside=True)
         ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
@@ -184,11 +189,8 @@ class ConditionalEngine:
                 self.model.trees.load_state_dict(growing.result())
             held_out_loss = float("nan")
             if self._validation is not None:
-                turns = take_turns(
-                    self._x, self._missing, self._columns, self.model.marginals, self._device,
-                    derive_seed(seed, "turns"), self._validation.n_cells,
-                )  # fmt: skip
-                self.model.fit_linear(lambda part: self._some_rows(part, self._m), self._validation, turns)
+                if k == 1:
+                    self.model.take_linear(self._fit_linear(self._validation).result().judged)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
@@ -199,17 +201,17 @@ class ConditionalEngine:
             seconds=time.perf_counter() - started,
         )
 
-    def finish(self, seed: int) -> None:
-        """Let linear parts, whose shares are known by now, see the held-out cells too; vary the copula."""
-        if self._validation is None:
-            return
-        for part in (self.model.copula, self.model.line):
-            if part is not None:
-                part.fit(self._some_rows(part, self._missing))
-        copula = self.model.copula
-        if copula is not None and self.model.variants is not None:
-            rows = self._some_rows(copula, self._missing)
-            self.model.variants.fit(copula, rows, len(self._x), seed)
+    def finish(self) -> None:
+        """Let linear parts, whose shares are known by now, have seen the held-out cells too."""
+        if self._validation is not None:
+            self.model.take_linear(self._fit_linear(self._validation).result().final)
+
+    def _fit_linear(self, validation: Validation, *, beside: bool = False) -> Future[LinearFit]:
+        """Fit linear parts, if that is not done or under way: at once, or beside other work."""
+        if self._linear is None:
+            parts = LinearParts(self.model, self._x, self._m, self._missing, validation, self._columns)
+            self._linear = work(partial(parts.fit, self._seed), beside=beside)
+        return self._linear
 
     def _multiplications(self, trainer: Trainer) -> int:
         """Say how large a training step is: rows, blank and noised, times weights (and columns)."""
@@ -218,12 +220,6 @@ class ConditionalEngine:
         members = len(next(trainer.module.parameters()))
         rows = self.settings.batch_size * (1 + self.settings.noised_share) * members
         return int(rows * weights * (len(self.n_levels) if attends else 1))
-
-    def _some_rows(self, part: GaussianCopula, missing: Mask) -> Rows:
-        """Describe as many rows as a part can afford to be fitted to."""
-        n_rows = min(len(missing), most_rows(len(part.covariance)))
-        some = np.linspace(0, len(missing) - 1, n_rows).astype(np.int64)
-        return self._describe(self._x[some], missing[some])
 
     def e_step(
         self,

@@ -1,8 +1,10 @@
-"""Boosted trees of the conditional engine: grown before its networks, or beside them."""
+"""What the conditional engine's CPU does before networks are trained, or beside them: growing trees, say."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +16,8 @@ from ..diffusion.journal import Journal, Snapshot
 from ..diffusion.splitting import Columns
 from ..diffusion.trees import BoostedTrees
 from ..runtime.devices import Deadline
+
+T = TypeVar("T")
 
 #: Of the M-step's time the share that trees may take, and the rows that they learn from.
 TREES_SHARE, MOST_TREE_ROWS = 0.3, 300_000
@@ -51,11 +55,19 @@ def grow_trees(
     def grow() -> dict[str, Tensor]:
         return apart.fit(x, known, seed=seed, deadline=ends, threads=threads).state_dict()
 
-    pool = ThreadPoolExecutor(1)
-    growing = pool.submit(grow)
-    pool.shutdown(wait=False)
-    if not beside:
-        grown = growing.result()  # a mistake is heard of now
-        if journal.is_kept:
-            journal.put("trees", Snapshot(grown), ended=True)
+    growing = work(grow, beside=beside)
+    if not beside and journal.is_kept:
+        journal.put("trees", Snapshot(growing.result()), ended=True)
     return growing
+
+
+def work(task: Callable[[], T], *, beside: bool) -> Future[T]:
+    """Do a task, at once or ``beside`` what follows, and give what it gives when that is there."""
+    if not beside:
+        result: Future[T] = Future()
+        result.set_result(task())
+        return result
+    pool = ThreadPoolExecutor(1)
+    result = pool.submit(task)
+    pool.shutdown(wait=False)
+    return result

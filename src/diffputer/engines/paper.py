@@ -65,7 +65,12 @@ class PaperEngine:
         return other
 
     def begin(
-        self, x: NDArray[np.float32], m: NDArray[np.bool_], missing: NDArray[np.bool_], held: HeldOut
+        self,
+        x: NDArray[np.float32],
+        m: NDArray[np.bool_],
+        missing: NDArray[np.bool_],
+        held: HeldOut,
+        seed: int,
     ) -> NDArray[np.int64]:
         """Take the table to be fitted; E-steps complete all of it."""
         # NOTE[paper]: the paper trains on all rows. These tell when an M-step ends; they are completed too.
@@ -124,7 +129,7 @@ class PaperEngine:
         progress.begin(title, _count_passes(sampler, m, self.settings.em_draws))
         return sampler.mean(x_obs, m, keys, self.settings.em_draws, progress, bounds=bounds)
 
-    def finish(self, seed: int) -> None:
+    def finish(self) -> None:
         """Nothing is left to do."""
 
     def score(self, line: EMRound) -> float:
