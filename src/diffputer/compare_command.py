@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
@@ -54,7 +55,13 @@ _Methods = _option(
     "Which methods, of those that diffputer bench list shows.",
     show_default="those that fit",
 )
-_Budget = _option("time_budget", _RUN, "SECONDS", "For all of it; quick methods come first.")
+_Budget = _option(
+    "time_budget",
+    _RUN,
+    "SECONDS",
+    "For all of it; quick methods come first. With -o a part is kept for filling in, where DiffPuter ends "
+    "in time and another method takes what it takes.",
+)
 _Repeats = _option("repeats", _RUN, "N", "How often other cells are hidden, if the time suffices.")
 _MaxRows = _option("max_rows", _RUN, "N", "Of a longer table so many rows are taken at random.")
 _Device = _option("device", _RUN, "auto|cpu|cuda|mps", "Where DiffPuter and MIWAE compute.")
@@ -94,13 +101,14 @@ def compare(
     [cyan]diffputer compare survey.csv --methods mean,mice,diffputer-balanced -o full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
+    started = time.monotonic()
     with session.reporting():
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
             "categorical_features": categorical or None,
             "schema": dict(pair(text, "--kind", "COL=KIND", first=False) for text in kind or []) or None,
         }
-        from .comparing.running import run_comparison
+        from .comparing.running import FILLING_SHARE, choose_settings, run_comparison
         from .tables.files import read_table_file
 
         given = {
@@ -121,6 +129,7 @@ def compare(
             random_state=seed,
             progress=False if quiet else None,
             keep_partial=True,
+            filling_share=0.0 if output is None else FILLING_SHARE,
             **wishes,
         )
         _show(session, result, to_error=output == "-")
@@ -128,7 +137,7 @@ def compare(
             result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted:
-            _fill(table, result, output, quiet)
+            _fill(table, result, output, choose_settings(result, started + time_budget, device), quiet)
             session.written.append(output)
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
@@ -209,8 +218,9 @@ def _brief(words: str) -> str:
     return words.replace("more than ", ">").replace("less than ", "<").replace("under ", "<")
 
 
-def _fill(table: TableFile, result: Comparison, output: str, quiet: bool) -> None:
+def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str, Any], quiet: bool) -> None:
     from .tables.files import write_table_file
 
-    settings: dict[str, Any] = {"progress": False} if quiet and result.best.startswith("diffputer-") else {}
+    if quiet and result.best.startswith("diffputer-"):
+        settings = {**settings, "progress": False}
     write_table_file(output, table, result.impute(table.frame, **settings))
