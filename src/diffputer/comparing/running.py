@@ -79,8 +79,8 @@ def compare(
         Show a bar; by default on a terminal.
     isolate : bool
         Run methods in another process, which is stopped where it takes too long or too much memory. False
-        runs them in this one, where nothing can be stopped; so does a method of yours that cannot be pickled,
-        with a warning.
+        runs them in this one, where nothing can be stopped. A method of yours that cannot be pickled runs
+        here whatever is said, with a warning.
 
     Returns
     -------
