@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from .cli_options import MISSING_HELP, pair, words_here
+from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.reporting import Reporter
 from .tables.paths import check_writable, read_bytes
@@ -102,6 +104,7 @@ def compare(
     """
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
     started = time.monotonic()
+    wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
     with session.reporting():
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
@@ -147,11 +150,8 @@ def compare(
 
 def _check_targets(input: str, report: str | None, output: str | None) -> None:
     """Find mistakes before the work."""
-    if input != "-":
-        import os
-
-        if not os.path.isfile(input):
-            read_bytes(input)  # says what is wrong
+    if input != "-" and not os.path.isfile(input):
+        read_bytes(input)  # says what is wrong
     if report == "-" or (report is not None and report in (input, output)):
         raise SettingError(f"--report needs a file of its own, however: {report!r}. Name another one.")
     if report is not None:

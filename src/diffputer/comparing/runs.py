@@ -27,15 +27,13 @@ from ..methods.table import make_method
 from ..runtime.devices import free_memory
 from .hiding import Hidden
 from .preparation import Coded, Floats
+from .waiting import wait_quietly
 from .worker import run_method
 
 #: Seconds between two looks at the worker, and that it may take to import what it needs.
 PAUSE, START_SECONDS = 0.02, 300.0
 #: Share of the free memory that a method may use.
 MEMORY_SHARE = 0.9
-#: Threads of a worker that wait for others sleep. They would keep cores busy, and boosted trees of a small
-#: table would take minutes where the machine does other work too.
-QUIET_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 
 
 class WorkerError(DiffputerError):
@@ -199,12 +197,14 @@ class RunnerElsewhere:
         self._ready.unlink(missing_ok=True)
         # The worker finds what this process would find, the folder of a script included.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        wait_quietly(environment)
         self._begun = time.monotonic()
         with self._log.open("wb") as log:
             self._process = start_session(
                 [sys.executable, "-m", "diffputer.comparing.worker", str(self._ready)],
                 stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env={**QUIET_WAITING, **os.environ, "PYTHONPATH": paths},
+                env=environment,
             )  # fmt: skip
 
     def _await_start(self, tick: Callable[[], None]) -> None:
