@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from diffputer.benchmark.coverage.designs import DESIGNS, HIDEABLE, MECHANISMS, 
 from diffputer.benchmark.coverage.estimates import analyse_draws, analyse_one
 from diffputer.benchmark.coverage.imputers import Sample, find_entries, our_entries, run_entries
 from diffputer.benchmark.coverage.simulation import RAW_FIELDS, Job, plan_jobs, read_raw, run_jobs
-from diffputer.benchmark.coverage.summary import SUMMARY_FIELDS, Line, measure, read_summary, summarise
+from diffputer.benchmark.coverage.summary import SUMMARY_FIELDS, Line, measure, pool, read_summary, summarise
 from diffputer.benchmark.coverage.tables import BEGIN, END, make_report, write_part
 from diffputer.cli import app
 from diffputer.errors import InputError, SettingError
@@ -339,6 +340,23 @@ def test_the_arithmetic_of_the_summary():
     assert measure([[1, 1, 1, 0, 2, None]], 1.0)["empirical_se"] is None
 
 
+def test_summaries_of_different_repetitions_are_pooled_as_if_their_rows_were_one():
+    rng = np.random.default_rng(0)
+    rows = [
+        raw(k, [x, 0.1 + x / 9, 9, x - 0.2, x + 0.2, x / 2], git_hash="gh"[k > 4], fit_seconds=str(k))
+        for k, x in enumerate(rng.normal(0.5, 0.2, 12))
+    ]
+    rows += [raw(12, [], error="ValueError: x", results="")]
+    whole, parts = summarise(rows), pool([*summarise(rows[:5]), *summarise(rows[5:])])
+    assert [line.estimand for line in whole] == [line.estimand for line in parts]
+    for exact, line in zip(whole, parts, strict=True):
+        for field in dataclasses.fields(line):
+            theirs, mine = getattr(exact, field.name), getattr(line, field.name)
+            close = isinstance(mine, float)
+            assert mine == pytest.approx(theirs, abs=5e-6) if close else mine == theirs, field.name
+    assert pool(whole) == whole
+
+
 def test_the_order_of_rows_does_not_matter_and_foreign_ones_are_refused():
     rows = [raw(k, [0.4, 0.1, 9, 0.2, 0.6, 0.3], method=m) for k in range(2) for m in ("mice", "complete")]
     assert summarise(rows) == summarise(rows[::-1])
@@ -383,6 +401,9 @@ def test_the_command_simulates_summarises_and_shows(tmp_path, monkeypatch):
     assert {line.repetitions for line in lines} == {3}
     assert done.stdout == write_part(make_report(lines))
     assert "| MICE (scikit-learn) | " in done.stdout
+    pooled = command("--table-of", "a.summary.csv", "b.summary.csv", "--summary", "pooled.csv")
+    assert pooled.exit_code == 0
+    assert {line.repetitions for line in read_summary("pooled.csv")} == {3}
     assert re.search(r"\| MICE \(scikit-learn\) \|.*×1\.00 \|", done.stdout)
     Path("page.md").write_text(f"# Page\n\n{BEGIN}\nold\n{END}\nend\n")
     assert command("--table-of", "both.csv", "--page", "page.md").exit_code == 0

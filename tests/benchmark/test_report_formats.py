@@ -329,17 +329,6 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
         replace_table("no marks", table)
 
 
-def test_the_readme_takes_rows_of_the_default_for_one_method_when_a_constant_has_changed():
-    rows = make_grid({"mean": [0.7, 0.8]}, ["california", "letter"])
-    rows += [
-        make_row("diffputer-conditional", "letter", mae="0.4", label="balanced", settings={"steps": 3}),
-        make_row("diffputer-conditional", "california", mae="0.2", label="balanced", settings={"steps": 9}),
-    ]
-    table, _ = summarise(keep_record(admit_rows(rows)), measures=("mae",))
-    assert "| diffputer-conditional | **30.00** |" in table
-    assert "2 data sets, 2 tasks" in table
-
-
 def test_the_papers_other_methods_can_be_listed(rows):
     text = write_markdown(report(rows, published=True))
     assert "| remasker | 33.97 | 34.03 |" in text

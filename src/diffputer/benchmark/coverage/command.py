@@ -31,7 +31,12 @@ def coverage(
         typer.Option("--summary-of", help="Simulate nothing: summarise the raw rows in FILE..., merged."),
     ] = False,
     table_of: Annotated[
-        bool, typer.Option("--table-of", help="Simulate nothing: show the summaries in FILE....")
+        bool,
+        typer.Option(
+            "--table-of",
+            help="Simulate nothing: show the summaries in FILE..., pooled: each must be of repetitions of "
+            "its own.",
+        ),
     ] = False,
     repetitions: Annotated[
         str, typer.Option(metavar="R|FIRST:END", help="How many, or which: 100:200 for a second machine.")
@@ -68,7 +73,7 @@ def coverage(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the summary goes.",
+            help="Where the summary, or that of all summaries, goes.",
             show_default="beside the raw rows: NAME.summary.csv",
         ),
     ] = None,
@@ -107,7 +112,7 @@ def coverage(
             )
         failed = 0
         if table_of:
-            lines = _read_summaries(files or [])
+            lines = _read_summaries(session, files or [], summary)
         else:
             sources = files or [out]
             if not summary_of:
@@ -176,21 +181,30 @@ def _simulate(
 
 def _summarise(session: Reporter, sources: Sequence[Path], target: Path) -> list[Line]:
     from .simulation import read_raw
-    from .summary import summarise, write_summary
+    from .summary import summarise
 
     if absent := [str(path) for path in sources if not path.is_file()]:
         raise InputError(f"Raw rows must be files, however: {', '.join(absent)} cannot be found.")
     lines = summarise(read_raw(sources))
-    write_summary(target, lines)
-    session.written.append(str(target))
-    session.say(f"the summary is in {target}")
+    _write(session, lines, target)
     return lines
 
 
-def _read_summaries(files: Sequence[Path]) -> list[Line]:
-    from .summary import read_summary
+def _read_summaries(session: Reporter, files: Sequence[Path], target: Path | None) -> list[Line]:
+    from .summary import pool, read_summary
 
-    return [line for path in files for line in read_summary(path)]
+    lines = pool(line for path in files for line in read_summary(path))
+    if target is not None:
+        _write(session, lines, target)
+    return lines
+
+
+def _write(session: Reporter, lines: Sequence[Line], target: Path) -> None:
+    from .summary import write_summary
+
+    write_summary(target, lines)
+    session.written.append(str(target))
+    session.say(f"the summary is in {target}")
 
 
 def _show(

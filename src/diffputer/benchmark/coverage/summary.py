@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,69 @@ def measure(intervals: Sequence[Sequence[float | None]], truth: float) -> dict[s
         float(fmi.mean()),
     )
     return {name: _rounded(value) for name, value in zip(names, values, strict=True)}
+
+
+def pool(lines: Iterable[Line]) -> list[Line]:
+    """Make one line of lines that summarise different repetitions of the same.
+
+    Parameters
+    ----------
+    lines : iterable of Line
+        Of several summaries, none of which has a repetition of another.
+
+    Returns
+    -------
+    list of Line
+        In the order in which each came first.
+    """
+    groups: dict[tuple[Any, ...], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((line.cell, line.method, line.settings_hash, line.estimand), []).append(line)
+    return [group[0] if len(group) == 1 else _pool_group(group) for group in groups.values()]
+
+
+def _pool_group(group: Sequence[Line]) -> Line:
+    good = [line for line in group if line.repetitions]
+    counts = [line.repetitions for line in good]
+    total = sum(counts)
+
+    def mean(name: str, digits: int = 6) -> float | None:
+        values = [getattr(line, name) for line in good]
+        if not total or None in values:
+            return None
+        weighted: float = sum(n * value for n, value in zip(counts, values, strict=True))
+        return round(weighted / total, digits)
+
+    def texts(name: str) -> str:
+        return " / ".join(sorted({part for line in group for part in getattr(line, name).split(" / ")}))
+
+    middle, covered = mean("mean_estimate"), mean("coverage")
+    spread = None
+    if middle is not None and total > 1:
+        inside = sum((n - 1) * (line.empirical_se or 0.0) ** 2 for n, line in zip(counts, good, strict=True))
+        between = sum(
+            n * ((line.mean_estimate or 0.0) - middle) ** 2 for n, line in zip(counts, good, strict=True)
+        )
+        spread = _rounded(math.sqrt((inside + between) / (total - 1)))
+    return replace(
+        group[0],
+        repetitions=total,
+        failures=sum(line.failures for line in group),
+        missing=mean("missing", 4),
+        mean_estimate=middle,
+        bias=None if middle is None else _rounded(middle - group[0].truth),
+        empirical_se=spread,
+        mean_se=mean("mean_se"),
+        width=mean("width"),
+        coverage=covered,
+        coverage_se=None if covered is None else _rounded(math.sqrt(covered * (1 - covered) / total)),
+        fmi=mean("fmi"),
+        seconds=mean("seconds", 3),
+        machine=texts("machine"),
+        git_hash=texts("git_hash"),
+        versions=texts("versions"),
+        settings=texts("settings"),
+    )
 
 
 def _rounded(value: float, digits: int = 6) -> float | None:
