@@ -144,6 +144,17 @@ def test_missforest_ends_with_the_round_before_the_change_grew() -> None:
     pd.testing.assert_frame_equal(cut.fit_transform(frame, ["c"], 0), first)
 
 
+def test_missforest_has_the_leaves_and_the_tried_columns_of_rs() -> None:
+    # R's missForest: nodesize 1 of numbers, 5 of factors; mtry is floor(sqrt(columns)), a factor being one.
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({name: rng.normal(size=80) for name in "abcde"})
+    frame["level"] = rng.choice(list("uvwxyz"), size=80)
+    method = make_method("missforest", n_trees=2, max_iter=1).fit(frame, ["level"], 0)
+    forests = method._forests  # type: ignore[attr-defined]
+    assert [forests[j].min_samples_leaf for j in range(6)] == [1] * 5 + [5]
+    assert {forest.max_features for forest in forests.values()} == {2}
+
+
 def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([[1.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
     counts = np.array([0, 0])
