@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.errors import InputError, SettingError
+from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.methods.coding import Indicators
 from diffputer.methods.gaussian import Gaussian
 from diffputer.methods.hyperimpute import check_answer, find_python
@@ -69,6 +69,33 @@ def test_em_imputes_a_gaussian_as_well_as_anybody_can() -> None:
     best = np.array([by_hand(row, MU, SIGMA) for row in holes])
     gone = np.isnan(holes)
     assert np.sqrt(np.mean((completed - best)[gone] ** 2)) < 0.05
+
+
+def test_em_sees_what_tells_nearly_collinear_columns_apart() -> None:
+    # b is a plus a hundredth of c, so that c = 100 (b - a): known, but only to who keeps small variances.
+    rng = np.random.default_rng(10)
+    a, c = rng.normal(size=(2, 2000))
+    frame = pd.DataFrame({"a": a, "b": a + 0.01 * c, "c": c, "same": 1.0, "twin": a})
+    holes = frame.copy()
+    gone = rng.random(2000) < 0.3
+    holes.loc[gone, "c"] = np.nan
+    holes.loc[~gone & (rng.random(2000) < 0.3), ["same", "twin"]] = np.nan
+    completed = make_method("em-gaussian").fit_transform(holes, [], 0)
+    assert np.sqrt(np.mean((completed["c"] - c)[gone] ** 2)) < 0.03
+    assert completed["same"].to_numpy() == pytest.approx(np.ones(2000))
+    assert completed["twin"].to_numpy() == pytest.approx(a, abs=0.02)
+
+
+def test_em_that_has_not_come_to_rest_says_so() -> None:
+    _, holes = gaussian_table(200, 11)
+    with pytest.warns(DataWarning, match=r"after 2 rounds .* still changed by .*max_iter"):
+        Gaussian.fit(holes, ridge=1e-8, max_iter=2, tolerance=1e-8)
+
+
+def test_covariance_without_an_inverse_gets_one() -> None:
+    twins = Gaussian(np.zeros(3), np.ones((3, 3)))
+    completed, _ = twins.complete(np.array([[2.0, np.nan, 2.0]]))
+    assert completed == pytest.approx(np.full((1, 3), 2.0), abs=1e-3)
 
 
 def test_copula_takes_the_mean_in_the_columns_units() -> None:

@@ -28,8 +28,8 @@ MISSFOREST = Facts(
         "n_trees": Setting(100, "R's missForest"),
         "max_features": Setting(
             "sqrt",
-            "R's missForest: the root of the table's columns, rounded down; there a category is one predictor, "
-            "here a 0/1 column for each level, of which as many are tried",
+            "R's missForest: the root of the table's columns, rounded down; there a category is one "
+            "predictor, here a 0/1 column for each level, of which as many are tried",
         ),
         "leaf_number": Setting(1, "R's missForest: smallest leaf of a regression"),
         "leaf_level": Setting(5, "R's missForest: smallest leaf of a classification"),
