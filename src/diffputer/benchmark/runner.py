@@ -29,6 +29,10 @@ PROTOCOL_VERSION = 1
 #: The method whose engine and quality are among its parameters.
 OURS = "diffputer"
 
+#: What tells runs apart: columns of a row, in this order.
+_KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
+Key = tuple[str, ...]
+
 #: Parameters that do not change a score; "precision" and "quality" enter by what they resolve to.
 _NOT_A_SETTING = {
     "device", "quality", "precision", "progress", "random_state", "schema", "categorical_features",
@@ -240,26 +244,40 @@ def is_done(
     parameters: Mapping[str, Any],
     seed: int,
     *,
+    fingerprint: str | None,
     method: str | Method = OURS,
     curve: bool = False,
     draws_scored: int = 0,
 ) -> bool:
     """Say whether results hold a run of this task, method, settings and seed (failed or not).
 
-    A run without a curve, or with fewer draws scored, is not one with them.
+    A run of other data (by their fingerprint) or of another protocol is none. A run without a curve, or with
+    fewer draws scored, is not one with them; where no number was hidden there are no draws to score.
     """
     made = find_method(method, parameters)
     if isinstance(made, Method):
         curve, draws_scored = False, 0
-    key = (task.id, name_method(made), hash_settings(describe_settings(made)), str(seed))
-    mine = [row for row in rows if key == tuple(row[n] for n in ("task", "method", "settings_hash", "seed"))]
+    key = make_key(task, made, seed, fingerprint)
+    mine = [row for row in rows if key == key_of(row)]
     finished = {
         row["setting"]
         for row in mine
-        if not row["em_round"] and (row["error"] or int(row.get("draws_scored") or 0) >= draws_scored)
+        if not row["em_round"]
+        and (row["error"] or not row["mae"] or int(row.get("draws_scored") or 0) >= draws_scored)
     }
     has_curve = any(row["em_round"] or row["error"] for row in mine)
     return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
+
+
+def make_key(task: Task, made: Method | Mapping[str, Any], seed: int, fingerprint: str | None) -> Key:
+    """Give what tells the rows of a run from those of others."""
+    settings = hash_settings(describe_settings(made))
+    return task.id, name_method(made), settings, str(seed), fingerprint or "", str(PROTOCOL_VERSION)
+
+
+def key_of(row: Mapping[str, str]) -> Key:
+    """Give the same of a row of results."""
+    return tuple(row[name] for name in _KEY)
 
 
 def find_method(method: str | Method, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:
