@@ -450,6 +450,29 @@ def test_method_that_cannot_is_a_row_with_the_reason(toy, monkeypatch):
     assert outside["error"].startswith("InSampleOnlyError")
 
 
+def test_rows_of_another_python_have_its_versions(toy, tmp_path, monkeypatch):
+    package = tmp_path / "hyperimpute" / "plugins"
+    package.mkdir(parents=True)
+    (package / "imputers.py").write_text(
+        "from types import SimpleNamespace\n"
+        "class Imputers:\n"
+        "    def get(self, name, **options):\n"
+        "        fill = lambda table: table.interpolate(limit_direction='both').round()\n"
+        "        return SimpleNamespace(model=SimpleNamespace(), fit_transform=fill)\n"
+    )
+    (tmp_path / "hyperimpute-9.8.7.dist-info").mkdir()
+    described = tmp_path / "hyperimpute-9.8.7.dist-info" / "METADATA"
+    described.write_text("Metadata-Version: 2.1\nName: hyperimpute\nVersion: 9.8.7\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", sys.executable)
+    rows = run_task(Task("toy"), toy, method="hyperimpute")
+    for row in rows:
+        versions = json.loads(row["versions"])
+        assert versions["hyperimpute"] == "9.8.7"
+        assert versions["pandas"] == pd.__version__
+        assert {"diffputer", "torch", "numpy", "sklearn", "python"} <= set(versions)
+
+
 def test_published_numbers_are_at_hand():
     assert find_published("letter", "mcar", "out_of_sample", "rmse") == (0.4774, False)
     assert find_published("adult", "mcar", "in_sample", "accuracy") == (0.7012, False)

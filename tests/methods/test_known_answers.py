@@ -183,16 +183,35 @@ def test_missforest_has_the_leaves_and_the_tried_columns_of_rs() -> None:
 
 
 def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.array([[1.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
+    x = np.array([[1.0, 2.0], [2.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
     counts = np.array([0, 0])
-    check_answer(x, np.array([[1.0, 2.0], [0.5, 1.0], [0.6, 3.0]]), counts)
-    with pytest.raises(InputError, match="same value"):
-        check_answer(x, np.array([[1.0, 2.0], [1.0, 1.0], [1.0, 3.0]]), counts)
+
+    def check(*rows: tuple[float, float]) -> None:
+        check_answer(x, np.array(rows), counts, ["age", "pay"])
+
+    check((1, 2), (2, 2), (0.5, 1), (0.6, 3))
+    with pytest.raises(InputError, match=r"same value .* 'age'"):
+        check((1, 2), (2, 2), (1, 1), (1, 3))
     with pytest.raises(InputError, match="observed cells"):
-        check_answer(x, np.array([[1.0, 2.5], [0.5, 1.0], [0.6, 3.0]]), counts)
+        check((1, 2), (2, 2.5), (0.5, 1), (0.6, 3))
     monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", "/nowhere/python")
     with pytest.raises(SettingError, match="/nowhere/python"):
         find_python()
+
+
+def test_a_hyperimpute_that_is_broken_in_one_column_is_refused_by_its_name() -> None:
+    rng = np.random.default_rng(12)
+    truth = np.column_stack([rng.normal(size=(40, 3)), np.ones(40)])
+    x = truth.copy()
+    x[:12, [0, 3]], x[20:22, 1], x[30:, 2] = np.nan, np.nan, np.nan
+    names, counts = ["age", "pay", "rent", "same"], np.zeros(4, dtype=np.int64)
+    few = truth.copy()
+    few[20:22, 1] = 0.5  # two holes may well get one value
+    check_answer(x, few, counts, names)
+    many = truth.copy()
+    many[30:, 2] = 0.5
+    with pytest.raises(InputError, match="it did in 'rent', as"):
+        check_answer(x, many, counts, names)
 
 
 def test_missforest_fitted_on_a_complete_table_imputes_new_rows() -> None:

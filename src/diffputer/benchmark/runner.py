@@ -173,7 +173,10 @@ def _run_method(
             completed = method.fit_transform(train.holes, train.categorical, seed)
         base["fit_seconds"] = time.perf_counter() - started
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        return [base | {"setting": setting, "error": reason_of(error)} for setting in SETTINGS_OF_ROWS]
+        base["error"] = reason_of(error)
+    base["versions"] = json.dumps(json.loads(base["versions"]) | dict(method.versions))
+    if base["error"]:
+        return [base | {"setting": setting} for setting in SETTINGS_OF_ROWS]
     for part in parts:
         row: Row = {"setting": part.setting, "rows": len(part.truth)}
         try:
