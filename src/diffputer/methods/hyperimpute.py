@@ -90,8 +90,8 @@ def check_answer(x: Floats, completed: Floats, n_levels: Counts, names: Sequence
     if wrong := [names[j] for j in same if counts[j] >= MANY_HOLES or len(same) == len(varied)]:
         raise InputError(
             "HyperImpute must not give the same value to every hole of a column whose values differ, "
-            f"however: it did in {', '.join(map(repr, wrong))}, as it does with pandas 3. Make its environment "
-            "with: python -m diffputer.methods.hyperimpute FOLDER"
+            f"however: it did in {', '.join(map(repr, wrong))}, as it does with pandas 3. Make its "
+            "environment with: python -m diffputer.methods.hyperimpute FOLDER"
         )
 
 
