@@ -168,8 +168,8 @@ def _describe_difference(name: str, content: bytes, fact: Mapping[str, Any], ori
     reason = f" That is known: {fact['differs']}." if "differs" in fact else ""
     return (
         f"The table of {name!r} from {origin} differs from the recorded one: SHA-256 {fingerprint[:12]}..., "
-        f"not {fact['sha256_csv'][:12]}...; {rows:,} rows, recorded {fact['rows']:,}.{reason} Scores may differ; "
-        "result rows carry the fingerprint of their table."
+        f"not {fact['sha256_csv'][:12]}...; {rows:,} rows, recorded {fact['rows']:,}.{reason} Scores "
+        "may differ; result rows carry the fingerprint of their table."
     )
 
 
