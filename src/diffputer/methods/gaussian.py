@@ -27,7 +27,7 @@ _SETTINGS = {
         "own choice: keeps collinear columns invertible, in squared deviations; small, as what tells such "
         "columns apart is small, and more only where the covariance has no inverse",
     ),
-    "max_iter": Setting(2000, "own choice: the benchmark's tables take 20 to 100; with a warning"),
+    "max_iter": Setting(2000, "own choice; a warning says if they were too few"),
     "tolerance": Setting(1e-5, "own choice: largest change of a mean or covariance at which EM ends"),
 }
 EM_GAUSSIAN = Facts(
