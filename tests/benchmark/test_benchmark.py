@@ -3,14 +3,17 @@
 import csv
 import gzip
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from diffputer.benchmark import runner
 from diffputer.benchmark.__main__ import main
 from diffputer.benchmark.datasets import load_dataset, split_rows
 from diffputer.benchmark.metrics import accuracy, mae, observed_deviation, rmse, score_table
@@ -20,7 +23,7 @@ from diffputer.benchmark.published import find_published
 from diffputer.benchmark.results import FIELDS, add_columns, append_rows, read_rows
 from diffputer.benchmark.runner import is_done, run_task
 from diffputer.benchmark.task import Task, code_table
-from diffputer.errors import InputError, SettingError
+from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.methods.hyperimpute import HyperImpute
 
 TINY = {
@@ -280,6 +283,38 @@ def test_processes_append_to_one_file(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("torn", "fact"), [("torn/mcar/0.3/0,torn", "2"), ('torn,"{""x"": 1, ', "an open quote")]
+)
+def test_a_line_that_broke_off_stays_its_own_and_is_left_out(torn, fact, tmp_path):
+    path = tmp_path / "results.csv"
+    row = dict.fromkeys(FIELDS, "x")
+    append_rows(path, [row | {"columns": "two\nlines"}])
+    with path.open("a") as file:
+        file.write(torn)
+    append_rows(path, [row | {"task": "next"}])
+    with pytest.warns(
+        DataWarning, match=rf"line 3 of .*results\.csv has {fact}\. .*run what it was of again"
+    ):
+        rows = read_rows(path)
+    assert [(row["task"], row["columns"]) for row in rows] == [("x", "two lines"), ("next", "x")]
+    with path.open("a") as file:
+        file.write(",".join("y" * (len(FIELDS) + 1)) + "\n")
+    with pytest.warns(DataWarning) as said:
+        assert len(read_rows(path)) == 2
+    assert f"line 5 of {path} has {len(FIELDS) + 1}" in str(said[1].message)
+
+
+def test_a_write_that_the_disk_cuts_short_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "results.csv"
+    append_rows(path, [dict.fromkeys(FIELDS, "x")])
+    before, write = path.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda handle, content: write(handle, content[:10]))
+    with pytest.raises(OSError, match="Only 10 of"):
+        append_rows(path, [dict.fromkeys(FIELDS, "y")])
+    assert path.read_bytes() == before
+
+
 def test_file_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text("a,b\n1,2\n")
@@ -315,22 +350,34 @@ def test_only_what_was_asked_for_is_scored(toy):
         run_task(Task("toy"), toy, TINY, draws_scored=20)
 
 
-def test_what_is_done_is_found_by_task_settings_and_seed(results, tiny, tmp_path):
+def test_what_is_done_is_found_by_task_settings_seed_and_data(results, toy, tiny, tmp_path, monkeypatch):
+    done = partial(is_done, fingerprint=toy.fingerprint)
     path = tmp_path / "results.csv"
     append_rows(path, results)
     rows, task = read_rows(path), Task("toy")
-    assert is_done(rows, task, tiny, 5, curve=True)
-    assert is_done(rows, task, tiny, 5, draws_scored=19)
-    assert not is_done(rows, task, tiny, 5, draws_scored=39)
-    assert not is_done(rows, task, tiny, 6)
-    assert not is_done(rows, task, {**tiny, "max_steps": 3}, 5)
-    assert not is_done(rows, task, TINY if "engine" in tiny else TINY_PAPER, 5)
-    assert not is_done(rows, task, {**tiny, "estimate": "median"}, 5)
-    assert not is_done(rows, Task("toy", "mar"), tiny, 5)
+    assert done(rows, task, tiny, 5, curve=True)
+    assert done(rows, task, tiny, 5, draws_scored=19)
+    assert not done(rows, task, tiny, 5, draws_scored=39)
+    assert not done(rows, task, tiny, 6)
+    assert not done(rows, task, {**tiny, "max_steps": 3}, 5)
+    assert not done(rows, task, TINY if "engine" in tiny else TINY_PAPER, 5)
+    assert not done(rows, task, {**tiny, "estimate": "median"}, 5)
+    assert not done(rows, Task("toy", "mar"), tiny, 5)
     without_curve = [row for row in rows if not row["em_round"]]
-    assert is_done(without_curve, task, tiny, 5)
-    assert not is_done(without_curve, task, tiny, 5, curve=True)
-    assert not is_done(without_curve[:1], task, tiny, 5)
+    assert done(without_curve, task, tiny, 5)
+    assert not done(without_curve, task, tiny, 5, curve=True)
+    assert not done(without_curve[:1], task, tiny, 5)
+    assert not done(rows, task, tiny, 5, fingerprint="0" * 64)
+    monkeypatch.setattr(runner, "PROTOCOL_VERSION", 2)
+    assert not done(rows, task, tiny, 5)
+
+
+def test_without_hidden_numbers_no_draws_are_awaited(toy):
+    levels = replace(toy, frame=toy.frame[list(toy.categorical)], numeric=())
+    rows = run_task(Task("toy"), levels, TINY, draws_scored=19)
+    assert [(row["error"], row["draws_scored"]) for row in rows] == [(None, None)] * 2
+    kept = [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+    assert is_done(kept, Task("toy"), TINY, 0, fingerprint=toy.fingerprint, draws_scored=19)
 
 
 def test_command_runs_skips_and_fails_in_words(folder, tmp_path, capsys):
@@ -401,6 +448,29 @@ def test_method_that_cannot_is_a_row_with_the_reason(toy, monkeypatch):
     assert inside["mae"] > 0
     assert inside["error"] is None
     assert outside["error"].startswith("InSampleOnlyError")
+
+
+def test_rows_of_another_python_have_its_versions(toy, tmp_path, monkeypatch):
+    package = tmp_path / "hyperimpute" / "plugins"
+    package.mkdir(parents=True)
+    (package / "imputers.py").write_text(
+        "from types import SimpleNamespace\n"
+        "class Imputers:\n"
+        "    def get(self, name, **options):\n"
+        "        fill = lambda table: table.interpolate(limit_direction='both').round()\n"
+        "        return SimpleNamespace(model=SimpleNamespace(), fit_transform=fill)\n"
+    )
+    (tmp_path / "hyperimpute-9.8.7.dist-info").mkdir()
+    described = tmp_path / "hyperimpute-9.8.7.dist-info" / "METADATA"
+    described.write_text("Metadata-Version: 2.1\nName: hyperimpute\nVersion: 9.8.7\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", sys.executable)
+    rows = run_task(Task("toy"), toy, method="hyperimpute")
+    for row in rows:
+        versions = json.loads(row["versions"])
+        assert versions["hyperimpute"] == "9.8.7"
+        assert versions["pandas"] == pd.__version__
+        assert {"diffputer", "torch", "numpy", "sklearn", "python"} <= set(versions)
 
 
 def test_published_numbers_are_at_hand():

@@ -332,12 +332,19 @@ def magic_facts(url, sha="0" * 64):
 MAGIC = zipped(magic04_dot_data="".join(f"{i},16,2,0,0,27,22,-8,40,81,g\n" for i in range(20)))
 
 
-def test_a_fetched_table_that_differs_is_kept_with_a_warning(tmp_path):
+def test_a_fetched_table_that_differs_is_refused_unless_it_is_wanted(tmp_path):
     folder = tmp_path / "new"
     with serving("whole", content=MAGIC) as server:
         facts = magic_facts(server.url)
+        with pytest.raises(
+            DownloadError, match=r"'magic' .*20 rows, recorded 19,020.*magic --accept-changed"
+        ):
+            fetch_datasets(["magic"], folder, facts=facts)
+        assert not folder.exists()
+    with serving("whole", content=MAGIC) as server:
+        facts = magic_facts(server.url)
         with pytest.warns(DataWarning, match=r"'magic' .*differs.* SHA-256 .*20 rows, recorded 19,020"):
-            (path,) = fetch_datasets(["magic"], folder, facts=facts)
+            (path,) = fetch_datasets(["magic"], folder, facts=facts, accept_changed=True)
         dataset = load_dataset("magic", folder)
         assert len(dataset.frame) == 20
         said = []
@@ -348,6 +355,30 @@ def test_a_fetched_table_that_differs_is_kept_with_a_warning(tmp_path):
         same = magic_facts(server.url, dataset.fingerprint)
         fetch_datasets(["magic"], folder, facts=same, force=True)
     assert load_dataset("magic", folder).fingerprint == dataset.fingerprint
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + b"1\n"))
+    with pytest.raises(InputError, match="magic --force"):
+        fetch_datasets(["magic"], folder, facts=facts)
+
+
+def test_a_table_that_is_known_to_differ_is_kept_with_the_reason(tmp_path):
+    assert [name for name, fact in known_facts().items() if "differs" in fact] == ["news"]
+    (tmp_path / "magic.zip").write_bytes(MAGIC)
+    facts = magic_facts("https://nowhere.invalid/magic.zip")
+    facts["magic"]["differs"] = "two copies"
+    with pytest.warns(DataWarning, match="That is known: two copies"):
+        fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts)
+    assert len(load_dataset("magic", tmp_path).frame) == 20
+
+
+def test_files_from_a_folder_must_be_the_recorded_ones_too(tmp_path):
+    (tmp_path / "magic.zip").write_bytes(MAGIC)
+    facts = magic_facts("https://nowhere.invalid/magic.zip")
+    facts["magic"]["raw_sha256"] = "0" * 64
+    with pytest.raises(DownloadError, match=r"magic\.zip must have the SHA-256 0000"):
+        fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts)
+    assert not (tmp_path / "magic.csv.gz").exists()
+    with pytest.warns(DataWarning, match="differs"):
+        fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts, accept_changed=True)
 
 
 def test_raw_files_may_come_from_a_folder(tmp_path):
@@ -356,7 +387,7 @@ def test_raw_files_may_come_from_a_folder(tmp_path):
         fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts)
     (tmp_path / "magic+gamma+telescope.zip").write_bytes(MAGIC)
     with pytest.warns(DataWarning, match="differs"):
-        fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts)
+        fetch_datasets(["magic"], tmp_path, raw_folder=tmp_path, facts=facts, accept_changed=True)
     assert len(load_dataset("magic", tmp_path).frame) == 20
     with pytest.raises(InputError, match="iris is not"):
         fetch_datasets(["iris"], tmp_path)

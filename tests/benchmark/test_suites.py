@@ -13,7 +13,7 @@ from diffputer.benchmark import campaign, scheduler
 from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
 from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
 from diffputer.benchmark.display import describe_row, show_runs
-from diffputer.benchmark.processes import resident_gigabytes
+from diffputer.benchmark.processes import FORKS, resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
 from diffputer.benchmark.runner import describe_settings
 from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
@@ -38,6 +38,8 @@ class Fake(ColumnValue):
     def _fit(self, x, n_levels, seed):
         match self.settings["does"]:
             case "exit": os._exit(7)
+            case "leave": sys.exit(2)
+            case "interrupt": raise KeyboardInterrupt
             case "crash":
                 print("last words", flush=True)
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -229,6 +231,26 @@ def test_settings_cuts_and_draws_make_other_runs(fake, tmp_path):
     keep(Job(task, entry, "cpu"), tmp_path, mae=0.5)
     assert plan_jobs([Job(task, entry, "cpu", draws=19)], tmp_path).todo
     assert plan_jobs([Job(task, entry, "cpu")], tmp_path).done
+
+
+def test_other_data_and_another_protocol_make_other_runs(fake, tmp_path):
+    jobs = [fake("mean"), fake("mean", seed=1), fake("exit")]
+    keep(jobs[0], tmp_path, mae=0.5, data_fingerprint="0" * 64)
+    keep(jobs[1], tmp_path, mae=0.5, protocol_version=0)
+    keep(jobs[2], tmp_path, error="Crash: of other data.", data_fingerprint="0" * 64)
+    assert plan_jobs(jobs, tmp_path).todo == jobs
+    campaign._forget_failures(jobs, tmp_path)
+    assert len(read_rows(tmp_path / "fake.csv")) == 6
+    for job in jobs:
+        keep(job, tmp_path, mae=0.5)
+    assert plan_jobs(jobs, tmp_path).done == jobs
+
+
+@pytest.mark.skipif(not FORKS, reason="elsewhere the process itself ends")
+def test_a_method_that_leaves_is_a_row_with_the_name_of_how(fake):
+    ended = list(run_jobs([fake("leave"), fake("interrupt")]))
+    assert [rows[0]["error"] for _, rows, _ in ended] == ["SystemExit: 2", "KeyboardInterrupt:"]
+    assert all(len(row["data_fingerprint"]) == 64 for _, rows, _ in ended for row in rows)
 
 
 def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diffputer.errors import InputError, SettingError
+from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.methods.coding import Indicators
 from diffputer.methods.gaussian import Gaussian
 from diffputer.methods.hyperimpute import check_answer, find_python
@@ -69,6 +69,33 @@ def test_em_imputes_a_gaussian_as_well_as_anybody_can() -> None:
     best = np.array([by_hand(row, MU, SIGMA) for row in holes])
     gone = np.isnan(holes)
     assert np.sqrt(np.mean((completed - best)[gone] ** 2)) < 0.05
+
+
+def test_em_sees_what_tells_nearly_collinear_columns_apart() -> None:
+    # b is a plus a hundredth of c, so that c = 100 (b - a): known, but only to who keeps small variances.
+    rng = np.random.default_rng(10)
+    a, c = rng.normal(size=(2, 2000))
+    frame = pd.DataFrame({"a": a, "b": a + 0.01 * c, "c": c, "same": 1.0, "twin": a})
+    holes = frame.copy()
+    gone = rng.random(2000) < 0.3
+    holes.loc[gone, "c"] = np.nan
+    holes.loc[~gone & (rng.random(2000) < 0.3), ["same", "twin"]] = np.nan
+    completed = make_method("em-gaussian").fit_transform(holes, [], 0)
+    assert np.sqrt(np.mean((completed["c"] - c)[gone] ** 2)) < 0.03
+    assert completed["same"].to_numpy() == pytest.approx(np.ones(2000))
+    assert completed["twin"].to_numpy() == pytest.approx(a, abs=0.02)
+
+
+def test_em_that_has_not_come_to_rest_says_so() -> None:
+    _, holes = gaussian_table(200, 11)
+    with pytest.warns(DataWarning, match=r"after 2 rounds .* still changed by .*max_iter"):
+        Gaussian.fit(holes, ridge=1e-8, max_iter=2, tolerance=1e-8)
+
+
+def test_covariance_without_an_inverse_gets_one() -> None:
+    twins = Gaussian(np.zeros(3), np.ones((3, 3)))
+    completed, _ = twins.complete(np.array([[2.0, np.nan, 2.0]]))
+    assert completed == pytest.approx(np.full((1, 3), 2.0), abs=1e-3)
 
 
 def test_copula_takes_the_mean_in_the_columns_units() -> None:
@@ -144,17 +171,47 @@ def test_missforest_ends_with_the_round_before_the_change_grew() -> None:
     pd.testing.assert_frame_equal(cut.fit_transform(frame, ["c"], 0), first)
 
 
+def test_missforest_has_the_leaves_and_the_tried_columns_of_rs() -> None:
+    # R's missForest: nodesize 1 of numbers, 5 of factors; mtry is floor(sqrt(columns)), a factor being one.
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({name: rng.normal(size=80) for name in "abcde"})
+    frame["level"] = rng.choice(list("uvwxyz"), size=80)
+    method = make_method("missforest", n_trees=2, max_iter=1).fit(frame, ["level"], 0)
+    forests = method._forests  # type: ignore[attr-defined]
+    assert [forests[j].min_samples_leaf for j in range(6)] == [1] * 5 + [5]
+    assert {forest.max_features for forest in forests.values()} == {2}
+
+
 def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = np.array([[1.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
+    x = np.array([[1.0, 2.0], [2.0, 2.0], [np.nan, 1.0], [np.nan, 3.0]])
     counts = np.array([0, 0])
-    check_answer(x, np.array([[1.0, 2.0], [0.5, 1.0], [0.6, 3.0]]), counts)
-    with pytest.raises(InputError, match="same value"):
-        check_answer(x, np.array([[1.0, 2.0], [1.0, 1.0], [1.0, 3.0]]), counts)
+
+    def check(*rows: tuple[float, float]) -> None:
+        check_answer(x, np.array(rows), counts, ["age", "pay"])
+
+    check((1, 2), (2, 2), (0.5, 1), (0.6, 3))
+    with pytest.raises(InputError, match=r"same value .* 'age'"):
+        check((1, 2), (2, 2), (1, 1), (1, 3))
     with pytest.raises(InputError, match="observed cells"):
-        check_answer(x, np.array([[1.0, 2.5], [0.5, 1.0], [0.6, 3.0]]), counts)
+        check((1, 2), (2, 2.5), (0.5, 1), (0.6, 3))
     monkeypatch.setenv("DIFFPUTER_HYPERIMPUTE", "/nowhere/python")
     with pytest.raises(SettingError, match="/nowhere/python"):
         find_python()
+
+
+def test_a_hyperimpute_that_is_broken_in_one_column_is_refused_by_its_name() -> None:
+    rng = np.random.default_rng(12)
+    truth = np.column_stack([rng.normal(size=(40, 3)), np.ones(40)])
+    x = truth.copy()
+    x[:12, [0, 3]], x[20:22, 1], x[30:, 2] = np.nan, np.nan, np.nan
+    names, counts = ["age", "pay", "rent", "same"], np.zeros(4, dtype=np.int64)
+    few = truth.copy()
+    few[20:22, 1] = 0.5  # two holes may well get one value
+    check_answer(x, few, counts, names)
+    many = truth.copy()
+    many[30:, 2] = 0.5
+    with pytest.raises(InputError, match="it did in 'rent', as"):
+        check_answer(x, many, counts, names)
 
 
 def test_missforest_fitted_on_a_complete_table_imputes_new_rows() -> None:

@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for task, (method, parameters) in itertools.product(tasks, chosen.items()):
         seed = task.mask_seed
         asked = {"method": method, "curve": options.curve, "draws_scored": options.draws_scored}
-        if not options.force and is_done(read_rows(options.out), task, parameters, seed, **asked):
+        data = datasets[task.dataset].fingerprint
+        if not options.force and is_done(
+            read_rows(options.out), task, parameters, seed, fingerprint=data, **asked
+        ):
             _say(f"{task.id}  {method}  already in {options.out}")
             continue
         rows = run_task(

@@ -13,16 +13,13 @@ from ..errors import InputError, SettingError
 from ..methods.contract import Method
 from ..methods.hyperimpute import HYPERIMPUTE, find_python
 from ..methods.table import METHODS
-from .datasets import DATA_VARIABLE, VARIANTS, file_of, split_name
-from .provenance import hash_settings
+from .datasets import DATA_VARIABLE, VARIANTS, file_of, fingerprint_of, split_name
 from .results import Row, append_rows, check_columns, read_rows, replace_rows
-from .runner import OURS, describe_settings, is_done, is_failure, name_method
+from .runner import OURS, Key, is_done, is_failure, key_of, make_key
 from .scheduler import run_jobs
 from .suites import Job, Limits
 
 _MODULES = {"scikit-learn": "sklearn"}
-#: What tells runs apart: task, method, hash of the settings, seed.
-Key = tuple[str, str, str, str]
 
 
 @dataclass
@@ -86,13 +83,14 @@ def plan_jobs(
         In the order of the jobs.
     """
     plan = Plan()
+    known_data = _Fingerprints(data)
     known: dict[Path, dict[Key, list[dict[str, str]]]] = {}
     for job in jobs:
         path = results_path(out, job)
         if path not in known:
             known[path] = _by_key(read_rows(path))
-        rows = known[path].get(_key_of(job), [])
-        if _is_complete(rows, job):
+        rows = known[path].get(_key_of(job, known_data), [])
+        if _is_complete(rows, job, known_data):
             failed = any(is_failure(row) for row in _last_rows(rows))
             if not (failed and retry_failed):
                 (plan.failed if failed else plan.done).append(job)
@@ -140,7 +138,7 @@ def run_plan(
     for path in {results_path(out, job) for job in plan.todo}:
         if path.exists():
             check_columns(path)
-    _forget_failures(plan.todo, out)
+    _forget_failures(plan.todo, out, data)
     failures = 0
     running = run_jobs(
         plan.todo,
@@ -201,15 +199,26 @@ def estimate_left(seconds: Mapping[str, Sequence[float]], left: Iterable[Job], w
     return sum(means.get(job.entry.method, typical) for job in left) / workers
 
 
-def _key_of(job: Job) -> Key:
-    made = job.make()
-    return job.task.id, name_method(made), hash_settings(describe_settings(made)), str(job.task.mask_seed)
+class _Fingerprints(dict[str, str | None]):
+    """Fingerprints of the data sets in a folder, found when first asked for."""
+
+    def __init__(self, folder: str | None) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name: str) -> str | None:
+        self[name] = fingerprint_of(name, self._folder)
+        return self[name]
+
+
+def _key_of(job: Job, known_data: _Fingerprints) -> Key:
+    return make_key(job.task, job.make(), job.task.mask_seed, known_data[job.task.dataset])
 
 
 def _by_key(rows: Iterable[dict[str, str]]) -> dict[Key, list[dict[str, str]]]:
     found: dict[Key, list[dict[str, str]]] = {}
     for row in rows:
-        found.setdefault((row["task"], row["method"], row["settings_hash"], row["seed"]), []).append(row)
+        found.setdefault(key_of(row), []).append(row)
     return found
 
 
@@ -218,7 +227,7 @@ def _last_rows(rows: Iterable[dict[str, str]]) -> Iterable[dict[str, str]]:
     return {(row["setting"], row["em_round"]): row for row in rows}.values()
 
 
-def _is_complete(rows: Sequence[Mapping[str, str]], job: Job) -> bool:
+def _is_complete(rows: Sequence[Mapping[str, str]], job: Job, known_data: _Fingerprints) -> bool:
     made = job.make()
     method, parameters = (made, {}) if isinstance(made, Method) else (OURS, made)
     return is_done(
@@ -226,17 +235,19 @@ def _is_complete(rows: Sequence[Mapping[str, str]], job: Job) -> bool:
         job.task,
         parameters,
         job.task.mask_seed,
+        fingerprint=known_data[job.task.dataset],
         method=method,
         curve=job.curve,
         draws_scored=job.draws,
     )
 
 
-def _forget_failures(jobs: Iterable[Job], out: str | os.PathLike[str]) -> None:
+def _forget_failures(jobs: Iterable[Job], out: str | os.PathLike[str], data: str | None = None) -> None:
     """Take the failures of jobs that will be run out of the results; nobody else may be writing."""
+    known_data = _Fingerprints(data)
     keys: dict[Path, set[Key]] = {}
     for job in jobs:
-        keys.setdefault(results_path(out, job), set()).add(_key_of(job))
+        keys.setdefault(results_path(out, job), set()).add(_key_of(job, known_data))
     for path, mine in keys.items():
         rows = read_rows(path)
         stale = {

@@ -64,6 +64,7 @@ _Alone = typer.Option("--alone", help="Note in the rows that this run has the ma
 _Names = typer.Argument(metavar="[NAME]...", help="Data sets.", show_default="the nine of the paper")
 _Raw = typer.Option("--raw", metavar="DIR", help="Folder with the files as downloaded by hand.")
 _Force = typer.Option("--force", help="Fetch also what is there.")
+_Accept = typer.Option("--accept-changed", help="Keep tables that are not those of the recorded results.")
 
 
 @app.command("list")
@@ -84,6 +85,7 @@ def data(
     data: Annotated[str | None, _Data] = None,
     raw: Annotated[str | None, _Raw] = None,
     force: Annotated[bool, _Force] = False,
+    accept_changed: Annotated[bool, _Accept] = False,
     quiet: Annotated[bool, _Quiet] = False,
     debug: Annotated[bool, _Debug] = False,
 ) -> None:
@@ -100,7 +102,14 @@ def data(
         from .datasets import PAPER_DATASETS
         from .fetch import fetch_datasets
 
-        fetch_datasets(names or PAPER_DATASETS, data, raw_folder=raw, force=force, report=session.say)
+        fetch_datasets(
+            names or PAPER_DATASETS,
+            data,
+            raw_folder=raw,
+            force=force,
+            accept_changed=accept_changed,
+            report=session.say,
+        )
 
 
 @app.command()

@@ -179,6 +179,19 @@ def _read_file(base: str, folder: str | os.PathLike[str] | None) -> tuple[bytes,
     return content, tuple(fact["numeric"]), tuple(fact["categorical"])
 
 
+def fingerprint_of(name: str, folder: str | os.PathLike[str] | None = None) -> str | None:
+    """Give the fingerprint that a data set will have; None if there is neither its table nor a record."""
+    whole, _ = split_name(name)
+    base = VARIANTS.get(whole, whole)
+    path = file_of(base, folder)
+    if path is None:
+        return hashlib.sha256(BUILTIN[base]()[0]).hexdigest()
+    recorded = read_facts(find_folder(folder))[base].get("sha256_csv")
+    if recorded is None and path.is_file():
+        recorded = hashlib.sha256(read_gzip(path)).hexdigest()
+    return None if recorded is None else str(recorded)
+
+
 def split_rows(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split n rows into train and test: ``np.random.seed(1234); np.random.shuffle(arange(n))``.
 

@@ -40,13 +40,15 @@ def fetch_datasets(
     *,
     raw_folder: str | os.PathLike[str] | None = None,
     force: bool = False,
+    accept_changed: bool = False,
     facts: Mapping[str, Any] | None = None,
     report: Callable[[str], None] = _log.info,
 ) -> list[Path]:
     """Fetch and prepare data sets that are not there yet.
 
-    A table that differs from the one that this project's results were made with is kept, with a warning:
-    its rows of results carry its own fingerprint.
+    A table must be the one that this project's results were made with: by the SHA-256 of the downloaded file
+    where that is recorded, and of the prepared table always. One that is known to come out otherwise (News)
+    is kept with a warning: its rows of results carry its own fingerprint.
 
     Parameters
     ----------
@@ -59,6 +61,8 @@ def fetch_datasets(
         downloaded then.
     force : bool
         Fetch also what is there.
+    accept_changed : bool
+        Keep tables that are not the recorded ones, with a warning; ``datasets.json`` there records them.
     facts : mapping, optional
         What is known of the data sets; default: what the package knows.
     report : callable
@@ -84,55 +88,100 @@ def fetch_datasets(
         paths.append(path)
         if path.is_file() and not force:
             report(f"{name}: {path} is there")
-            _compare(name, read_gzip(path), known[name], str(path))
+            _check_present(name, path, known[name])
             continue
         url = known[name]["raw"]
         if url not in raw:  # gesture and gesture_full come from one archive
-            raw = {url: _get_raw(known[name], raw_folder, report)}
+            raw = {url: _get_raw(known[name], raw_folder, report, accept_changed)}
         content = prepare(name, raw[url], known[name])
-        _keep(name, content, known[name], path)
+        _keep(name, content, known[name], path, accept_changed)
         report(f"{name}: {path} written")
     return paths
 
 
-def _get_raw(fact: Mapping[str, Any], raw_folder: Any, report: Callable[[str], None]) -> bytes:
-    url = fact["raw"]
+def _get_raw(
+    fact: Mapping[str, Any], raw_folder: Any, report: Callable[[str], None], accept_changed: bool
+) -> bytes:
+    url, sha256 = fact["raw"], None if accept_changed else fact.get("raw_sha256")
     if raw_folder is not None:
         path = Path(raw_folder) / urllib.request.url2pathname(url.rsplit("/", 1)[-1])
         if not path.is_file():
             raise InputError(f"The file must be in the folder, however: {path} is not. It is at {url}.")
+        _check_raw(path, sha256, str(path))
         return path.read_bytes()
     report(f"fetching {url}")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "raw"
-        download(url, target, sha256=fact.get("raw_sha256"))
+        download(url, target, sha256=sha256)
         return target.read_bytes()
 
 
-def _keep(name: str, content: bytes, fact: Mapping[str, Any], path: Path) -> None:
+def _keep(name: str, content: bytes, fact: Mapping[str, Any], path: Path, accept_changed: bool) -> None:
     """Write a prepared table, then its description, so that a description never lacks its table."""
-    fingerprint, rows = _compare(name, content, fact, fact["raw"])
+    fingerprint, rows = _measure(content)
+    if fingerprint != fact["sha256_csv"]:
+        words = _describe_difference(name, content, fact, fact["raw"])
+        if not accept_changed and "differs" not in fact:
+            raise DownloadError(
+                "The table must be the one that the results of this project were made with, however: "
+                f"{words} It has changed at its home; nothing was kept. To use it as it is now: diffputer "
+                f"bench data {name} --accept-changed."
+            )
+        warn_about_data(words)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, gzip.compress(content, mtime=0))
     described = path.parent / "datasets.json"
-    facts = {}
-    if described.is_file():
-        facts = json.loads(described.read_text(encoding="utf-8"))
+    facts = _read_description(described)
     if described.is_file() or fingerprint != fact["sha256_csv"]:
         facts[name] = {**fact, "file": path.name, "sha256_csv": fingerprint, "rows": rows}
         write_bytes(described, json.dumps(facts, indent=1).encode())
 
 
-def _compare(name: str, content: bytes, fact: Mapping[str, Any], origin: str) -> tuple[str, int]:
-    """Give fingerprint and rows of a table; warn if it is not the one that was recorded."""
-    fingerprint, rows = hashlib.sha256(content).hexdigest(), content.count(b"\n") - 1
-    if fingerprint != fact["sha256_csv"]:
-        warn_about_data(
-            f"The table of {name!r} from {origin} differs from the one that the results of this project were "
-            f"made with: SHA-256 {fingerprint[:12]}..., not {fact['sha256_csv'][:12]}...; {rows:,} rows, "
-            f"recorded {fact['rows']:,}. Scores may differ; result rows carry the fingerprint of their table."
+def _check_present(name: str, path: Path, fact: Mapping[str, Any]) -> None:
+    """Refuse a table that is not the recorded one; warn if it is, but recorded in its folder only."""
+    content = read_gzip(path)
+    fingerprint, _ = _measure(content)
+    if fingerprint == fact["sha256_csv"]:
+        return
+    own = _read_description(path.parent / "datasets.json").get(name, {})
+    words = _describe_difference(name, content, fact, str(path))
+    if fingerprint != own.get("sha256_csv"):
+        raise InputError(
+            f"A table that is there must be the one that was recorded, however: {words} Fetch it again: "
+            f"diffputer bench data {name} --force."
         )
-    return fingerprint, rows
+    warn_about_data(words)
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def _measure(content: bytes) -> tuple[str, int]:
+    """Give fingerprint and rows of a table."""
+    return hashlib.sha256(content).hexdigest(), content.count(b"\n") - 1
+
+
+def _describe_difference(name: str, content: bytes, fact: Mapping[str, Any], origin: str) -> str:
+    fingerprint, rows = _measure(content)
+    reason = f" That is known: {fact['differs']}." if "differs" in fact else ""
+    return (
+        f"The table of {name!r} from {origin} differs from the recorded one: SHA-256 {fingerprint[:12]}..., "
+        f"not {fact['sha256_csv'][:12]}...; {rows:,} rows, recorded {fact['rows']:,}.{reason} Scores "
+        "may differ; result rows carry the fingerprint of their table."
+    )
+
+
+def _check_raw(path: Path, sha256: str | None, origin: str) -> None:
+    """Refuse a file as it is at its public home, or should be, whose content is not the recorded one."""
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if sha256 is not None and found != sha256:
+        raise DownloadError(
+            f"The file at {origin} must have the SHA-256 {sha256}, however: it has {found}. It has changed, "
+            "or something on the way has changed it; nothing was kept. If it has changed at its home, and is "
+            "wanted so: diffputer bench data NAME --accept-changed."
+        )
 
 
 def download(
@@ -179,13 +228,11 @@ def download(
             _log.info("%s: %s; again in %.1f seconds", url, error, wait)
             time.sleep(wait)
             wait *= 2
-    found = hashlib.sha256(part.path.read_bytes()).hexdigest()
-    if sha256 is not None and found != sha256:
+    try:
+        _check_raw(part.path, sha256, url)
+    except DownloadError:
         part.path.unlink()
-        raise DownloadError(
-            f"The file at {url} must have the SHA-256 {sha256}, however: it has {found}. It has changed, or "
-            "something on the way has changed it; nothing was kept."
-        )
+        raise
     os.replace(part.path, target)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, warn_about_data
 
 Row = dict[str, Any]
 
@@ -68,11 +68,35 @@ def check_columns(path: str | os.PathLike[str], fields: Sequence[str] = FIELDS) 
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
-    """Read the results in a file, as text; none if it is not there."""
+    """Read the results in a file, as text; none if it is not there.
+
+    A line with too few or too many cells, as a process leaves that is killed while it writes, is left out
+    with a warning.
+    """
     if not Path(path).exists():
         return []
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    rows = []
+    with open(path, newline="\n", encoding="utf-8", errors="replace") as file:
+        header = _split_line(next(file, ""))
+        for number, line in enumerate(file, start=2):
+            cells = _split_line(line)
+            if len(cells) == len(header):
+                rows.append(dict(zip(header, cells, strict=True)))
+            elif line.strip():
+                warn_about_data(
+                    f"A line of results must have the {len(header)} cells of the header, however: "
+                    f"line {number} of {path} has {len(cells) or 'an open quote'}. It is left out; delete "
+                    "it, and run what it was of again."
+                )
+    return rows
+
+
+def _split_line(line: str) -> list[str]:
+    """Give the cells of a line; none if it ends within quotes. Each line is for itself, as it was written."""
+    try:
+        return next(csv.reader([line.rstrip("\r\n")], strict=True), [])
+    except csv.Error:
+        return []
 
 
 def add_columns(path: str | os.PathLike[str]) -> None:
@@ -85,12 +109,11 @@ def add_columns(path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     with target.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        header, rows = reader.fieldnames or [], list(reader)
+        header = next(csv.reader(file), [])
     if not header or not set(header) <= set(FIELDS):
         foreign = sorted(set(header) - set(FIELDS))
         raise InputError(f"A file of results must have columns of FIELDS only, however: it has {foreign}.")
-    replace_rows(target, rows)
+    replace_rows(target, read_rows(target))
 
 
 def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -100,8 +123,8 @@ def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]
     lines += [_format_line([row.get(name) for name in FIELDS]) for row in rows]
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-        os.fchmod(handle, target.stat().st_mode)
         file.writelines(lines)
+    os.chmod(temporary, target.stat().st_mode)
     os.replace(temporary, target)
 
 
@@ -110,9 +133,9 @@ def _create(target: Path, fields: Sequence[str]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        os.fchmod(handle, 0o644)
         os.write(handle, _format_line(list(fields)).encode())
         os.close(handle)
+        os.chmod(temporary, 0o644)
         os.link(temporary, target)
     except FileExistsError:
         pass  # another process was faster
@@ -121,9 +144,17 @@ def _create(target: Path, fields: Sequence[str]) -> None:
 
 
 def _append(target: Path, content: bytes) -> None:
-    handle = os.open(target, os.O_WRONLY | os.O_APPEND)
+    """Append lines in one write; a line that broke off before them is ended first, and stays its own."""
+    handle = os.open(target, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
     try:
+        length = os.lseek(handle, 0, os.SEEK_END)
+        if length:
+            os.lseek(handle, length - 1, os.SEEK_SET)
+            if os.read(handle, 1) != b"\n":
+                content = b"\n" + content
         written = os.write(handle, content)
+        if 0 < written < len(content) and os.lseek(handle, 0, os.SEEK_END) == length + written:
+            os.ftruncate(handle, length)  # unless others wrote meanwhile: their rows are worth more
     finally:
         os.close(handle)
     if written != len(content):
@@ -133,6 +164,7 @@ def _append(target: Path, content: bytes) -> None:
 
 
 def _format_line(values: list[Any]) -> str:
+    """Write a row as one line; line breaks within a cell become blanks."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(["" if v is None else v for v in values])
-    return line.getvalue()
+    csv.writer(line, lineterminator="").writerow(["" if v is None else v for v in values])
+    return " ".join(line.getvalue().splitlines()) + "\n"

@@ -29,6 +29,10 @@ PROTOCOL_VERSION = 1
 #: The method whose engine and quality are among its parameters.
 OURS = "diffputer"
 
+#: What tells runs apart: columns of a row, in this order.
+_KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
+Key = tuple[str, ...]
+
 #: Parameters that do not change a score; "precision" and "quality" enter by what they resolve to.
 _NOT_A_SETTING = {
     "device", "quality", "precision", "progress", "random_state", "schema", "categorical_features",
@@ -169,7 +173,10 @@ def _run_method(
             completed = method.fit_transform(train.holes, train.categorical, seed)
         base["fit_seconds"] = time.perf_counter() - started
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        return [base | {"setting": setting, "error": reason_of(error)} for setting in SETTINGS_OF_ROWS]
+        base["error"] = reason_of(error)
+    base["versions"] = json.dumps(json.loads(base["versions"]) | dict(method.versions))
+    if base["error"]:
+        return [base | {"setting": setting} for setting in SETTINGS_OF_ROWS]
     for part in parts:
         row: Row = {"setting": part.setting, "rows": len(part.truth)}
         try:
@@ -240,26 +247,40 @@ def is_done(
     parameters: Mapping[str, Any],
     seed: int,
     *,
+    fingerprint: str | None,
     method: str | Method = OURS,
     curve: bool = False,
     draws_scored: int = 0,
 ) -> bool:
     """Say whether results hold a run of this task, method, settings and seed (failed or not).
 
-    A run without a curve, or with fewer draws scored, is not one with them.
+    A run of other data (by their fingerprint) or of another protocol is none. A run without a curve, or with
+    fewer draws scored, is not one with them; where no number was hidden there are no draws to score.
     """
     made = find_method(method, parameters)
     if isinstance(made, Method):
         curve, draws_scored = False, 0
-    key = (task.id, name_method(made), hash_settings(describe_settings(made)), str(seed))
-    mine = [row for row in rows if key == tuple(row[n] for n in ("task", "method", "settings_hash", "seed"))]
+    key = make_key(task, made, seed, fingerprint)
+    mine = [row for row in rows if key == key_of(row)]
     finished = {
         row["setting"]
         for row in mine
-        if not row["em_round"] and (row["error"] or int(row.get("draws_scored") or 0) >= draws_scored)
+        if not row["em_round"]
+        and (row["error"] or not row["mae"] or int(row.get("draws_scored") or 0) >= draws_scored)
     }
     has_curve = any(row["em_round"] or row["error"] for row in mine)
     return finished >= set(SETTINGS_OF_ROWS) and (has_curve or not curve)
+
+
+def make_key(task: Task, made: Method | Mapping[str, Any], seed: int, fingerprint: str | None) -> Key:
+    """Give what tells the rows of a run from those of others."""
+    settings = hash_settings(describe_settings(made))
+    return task.id, name_method(made), settings, str(seed), fingerprint or "", str(PROTOCOL_VERSION)
+
+
+def key_of(row: Mapping[str, str]) -> Key:
+    """Give the same of a row of results."""
+    return tuple(row[name] for name in _KEY)
 
 
 def find_method(method: str | Method, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:

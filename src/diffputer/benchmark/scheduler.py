@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,7 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DiffputerError
+from ..errors import DiffputerError, InputError
+from .datasets import fingerprint_of
 from .parts import SETTINGS_OF_ROWS
 from .processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
 from .provenance import GIT_HASH_VARIABLE, find_git_hash, hash_settings
@@ -193,7 +195,8 @@ class _Slot:
         if rows is None:
             draft = self._draft
             drafted = json.loads(draft.read_text(encoding="utf-8")) if draft.exists() else [{}, {}]
-            plain = describe_plainly(job, self._threads) | {"alone": self._order["alone"]}
+            plain = describe_plainly(job, self._threads, self._order["data"])
+            plain |= {"alone": self._order["alone"]}
             rows = [
                 plain | {"setting": setting} | {k: v for k, v in row.items() if v is not None}
                 | {"error": reason}
@@ -204,12 +207,14 @@ class _Slot:
         return job, rows, time.monotonic() - self._begun
 
 
-def describe_plainly(job: Job, threads: int) -> Row:
+def describe_plainly(job: Job, threads: int, data: str | None = None) -> Row:
     """Give what is known of a job's rows without running anything."""
     made = job.make()
     settings, method = describe_settings(made), name_method(made)
     task = job.task
     row: Row = dict.fromkeys(FIELDS)
+    with contextlib.suppress(InputError):  # without the data there is no fingerprint
+        row["data_fingerprint"] = fingerprint_of(task.dataset, data)
     return row | {
         "task": task.id,
         "dataset": task.dataset,

@@ -97,6 +97,8 @@ def _answer_in_a_child(order: Mapping[str, Any]) -> None:
         try:
             die_with_parent()
             _answer(order)
+        except BaseException as error:  # noqa: BLE001 - a method that leaves the process: it has a name
+            write_file(Path(order["answer"]), {"error": reason_of(error)})
         finally:
             os._exit(0)
     _, status = os.waitpid(pid, 0)

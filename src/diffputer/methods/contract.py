@@ -66,6 +66,8 @@ class Method(ABC):
 
     #: Whether it can complete a table without having been fitted on it.
     out_of_sample = True
+    #: Name -> version of what did the work, where that was another Python; known once it has run.
+    versions: Mapping[str, str] = {}
 
     def __init__(self, facts: Facts, **given: Any) -> None:
         if foreign := sorted(set(given) - set(facts.settings)):
@@ -158,6 +160,7 @@ class InSampleMethod(Method):
     def fit_transform(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> pd.DataFrame:
         """Give the table that is learnt from complete."""
         coding = Coding.fit(table, categorical)
+        self._names = coding.names
         x = coding.code(table)
         completed = self._fit_complete(x, coding.n_levels, seed) if np.isnan(x).any() else x
         return coding.write(table, completed)

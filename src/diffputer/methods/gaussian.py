@@ -5,6 +5,8 @@ Rubin 1977; Little and Rubin, section 11.2):
 
     E-step  x_M = mu_M - P_MM^-1 P_MO (x_O - mu_O),  C_MM = P_MM^-1,  with P = Sigma^-1
     M-step  mu = mean of x,  Sigma = mean of (x - mu)(x - mu)' + C,  plus ridge times the identity
+
+Two rounds of EM are followed by a leap in the direction that they took (Varadhan and Roland 2008).
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from ..errors import warn_about_data
 from .coding import Counts, Floats, Indicators
 from .contract import CodedMethod, Facts, Setting
 from .patterns import Patterns
 
 _SETTINGS = {
-    "ridge": Setting(1e-4, "own choice: keeps collinear columns invertible, in squared deviations"),
-    "max_iter": Setting(100, "own choice"),
-    "tolerance": Setting(1e-3, "own choice: largest change of a mean or covariance at which EM ends"),
+    "ridge": Setting(
+        1e-8,
+        "own choice: keeps collinear columns invertible, in squared deviations; small, as what tells such "
+        "columns apart is small, and more only where the covariance has no inverse",
+    ),
+    "max_iter": Setting(2000, "own choice; a warning says if they were too few"),
+    "tolerance": Setting(1e-5, "own choice: largest change of a mean or covariance at which EM ends"),
 }
 EM_GAUSSIAN = Facts(
     name="em-gaussian",
@@ -62,25 +69,31 @@ class Gaussian:
     def fit(cls, y: Floats, *, ridge: float, max_iter: int, tolerance: float) -> Gaussian:
         """Find both by EM from rows with holes (NaN). Shape: y [n, d]."""
         patterns = Patterns(np.isnan(y))
-        identity = np.eye(y.shape[1])
-        mean = np.nanmean(y, axis=0)
-        covariance = np.diag(np.nanvar(y, axis=0)) + ridge * identity
+        state = cls(np.nanmean(y, axis=0), np.diag(np.nanvar(y, axis=0) + ridge))
+        before: Gaussian | None = None
         for _ in range(max_iter):
-            last_mean, last_covariance = mean, covariance
-            precision = _invert(covariance)
-            centred = np.where(patterns.missing, 0.0, y - mean)
-            spread = np.zeros_like(covariance)
-            for block in patterns.blocks(precision):
-                centred[block.rows] -= block.solve(centred[block.rows] @ precision)
-                spread += np.tensordot(block.counts, block.inverse, axes=1)
-            shift = centred.mean(axis=0)
-            mean = mean + shift
-            centred -= shift
-            covariance = (centred.T @ centred + spread) / len(y) + ridge * identity
-            change = max(np.abs(mean - last_mean).max(), np.abs(covariance - last_covariance).max())
+            new = state._improve(y, patterns, ridge)
+            change = max(np.abs(new.mean - state.mean).max(), np.abs(new.covariance - state.covariance).max())
             if change < tolerance:
-                break
-        return cls(mean, covariance)
+                return new
+            before, state = (state, new) if before is None else (None, _leap(before, state, new, ridge))
+        warn_about_data(
+            f"EM of a Gaussian must come to rest before it ends, however: after {max_iter:,} rounds a mean "
+            f"or covariance still changed by {change:.1g}. Give it more rounds (max_iter) or more tolerance."
+        )
+        return new
+
+    def _improve(self, y: Floats, patterns: Patterns, ridge: float) -> Gaussian:
+        """Do one round of EM. Shape: y [n, d]."""
+        precision = _invert(self.covariance)
+        centred = np.where(patterns.missing, 0.0, y - self.mean)
+        spread = ridge * len(y) * np.eye(len(precision))
+        for block in patterns.blocks(precision):
+            centred[block.rows] -= block.solve(centred[block.rows] @ precision)
+            spread += block.sum(len(precision))
+        shift = centred.mean(axis=0)
+        centred -= shift
+        return Gaussian(self.mean + shift, (centred.T @ centred + spread) / len(y))
 
     def complete(self, y: Floats) -> tuple[Floats, Floats]:
         """Give the conditional mean and the conditional variance of the holes of every row.
@@ -93,12 +106,43 @@ class Gaussian:
         variance = np.zeros(y.shape)
         for block in patterns.blocks(precision):
             centred[block.rows] -= block.solve(centred[block.rows] @ precision)
-            variance[block.rows] = np.diagonal(block.inverse, axis1=1, axis2=2)[block.pattern]
+            variance[block.rows] = block.diagonals(len(precision))
         return np.where(patterns.missing, centred + self.mean, y), variance
 
 
-def _invert(matrix: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+def _leap(first: Gaussian, second: Gaussian, third: Gaussian, ridge: float) -> Gaussian:
+    """Go on from three states of EM, each made from the one before, along the curve through them.
+
+    As long as both of its moves were in proportion: the faster they fade, the less is left (SQUAREM's third
+    step length). It ends where EM ends; a leap to what is no covariance is halved, in the end to EM's state.
+    """
+    path = np.array([np.append(state.mean, state.covariance) for state in (first, second, third)])
+    move, turn = path[1] - path[0], path[2] - 2 * path[1] + path[0]
+    length = float(np.linalg.norm(move)) / max(float(np.linalg.norm(turn)), 1e-300)
+    d = len(first.mean)
+    while length > 1:
+        reached = path[0] + 2 * length * move + length**2 * turn
+        covariance = reached[d:].reshape(d, d)
+        try:
+            np.linalg.cholesky(covariance - ridge / 2 * np.eye(d))
+            return Gaussian(reached[:d], covariance)
+        except np.linalg.LinAlgError:
+            length = (length + 1) / 2 if length > 1.05 else 1.0
+    return third
+
+
+def _invert(covariance: Floats) -> Floats:
+    """Invert a covariance; while it has none, a multiple of the identity is added, tenfold each time."""
+    added = 0.0
+    while True:
+        regular = covariance + added * np.eye(len(covariance))
+        try:
+            np.linalg.cholesky(regular)
+        except np.linalg.LinAlgError:
+            added = max(1e-10, 10 * added)
+        else:
+            inverse = np.linalg.inv(regular)
+            return np.asarray((inverse + inverse.T) / 2, dtype=np.float64)
 
 
 class GaussianEM(CodedMethod):

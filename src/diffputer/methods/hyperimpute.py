@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,12 @@ PYTHON_VARIABLE = "DIFFPUTER_HYPERIMPUTE"
 REQUIREMENTS = (
     "torch==2.13.0", "numpy==2.0.2", "pandas==2.3.3", "scipy==1.15.3", "scikit-learn==1.6.1",
     "loguru==0.6.0", "optuna==5.0.0", "geomloss==0.3.1", "lightgbm==4.6.0", "catboost==1.2.10",
-    "xgboost-cpu==3.2.0", "redis", "cloudpickle", "pydantic", "joblib", "tqdm",
+    "xgboost-cpu==3.2.0", "redis==8.1.0", "cloudpickle==3.1.2", "pydantic==2.14.3", "joblib==1.6.0",
+    "tqdm==4.70.1",
 )  # fmt: skip
 PACKAGE = "hyperimpute==0.1.17"
+#: Holes from which on one value for all of them is no coincidence.
+MANY_HOLES = 10
 WORKER = Path(__file__).with_name("hyperimpute_worker.py")
 
 HYPERIMPUTE = Facts(
@@ -53,32 +57,41 @@ class HyperImpute(InSampleMethod):
     def _fit_complete(self, x: Floats, n_levels: Counts, seed: int) -> Floats:
         python = find_python()
         with tempfile.TemporaryDirectory() as folder:
-            given, answer = Path(folder) / "given.npz", Path(folder) / "answer.npy"
+            given, answer, versions = (
+                Path(folder) / name for name in ("given.npz", "answer.npy", "versions")
+            )
             np.savez(given, x=x, n_levels=n_levels)
             options = json.dumps({**self.settings, "random_state": seed})
             # -P: the folder of the worker is not searched, where this file would hide the package.
-            command = [str(python), "-P", str(WORKER), str(given), str(answer), options]
+            command = [str(python), "-P", str(WORKER), str(given), str(answer), str(versions), options]
             done = subprocess.run(command, capture_output=True, text=True)
+            if versions.is_file():
+                self.versions = json.loads(versions.read_text(encoding="utf-8"))
             if done.returncode:
                 raise InputError(f"HyperImpute failed: {done.stderr.strip()[-800:]}")
             completed: Floats = np.load(answer)
-        check_answer(x, completed, n_levels)
+        check_answer(x, completed, n_levels, self._names)
         return completed
 
 
-def check_answer(x: Floats, completed: Floats, n_levels: Counts) -> None:
+def check_answer(x: Floats, completed: Floats, n_levels: Counts, names: Sequence[Hashable]) -> None:
     """Refuse what its broken versions give: another shape, changed cells, one value for a whole column.
 
-    Shape: x, completed [n, c]; n_levels [c].
+    One value is refused for many holes, or for the holes of every column. Shape: x, completed [n, c];
+    n_levels, names [c].
     """
     known = ~np.isnan(x)
     if completed.shape != x.shape or not np.allclose(completed[known], x[known]):
         raise InputError("HyperImpute must leave observed cells alone, however: it gave back other ones.")
-    numbers = [(j, ~known[:, j]) for j in np.flatnonzero(n_levels == 0) if (~known[:, j]).sum() > 1]
-    if numbers and all(np.ptp(completed[holes, j]) == 0 for j, holes in numbers):
+    counts = (~known).sum(axis=0)
+    numbers = [j for j in range(len(names)) if n_levels[j] == 0 and counts[j] > 1]
+    varied = [j for j in numbers if np.ptp(x[known[:, j], j]) > 0]
+    same = [j for j in varied if np.ptp(completed[~known[:, j], j]) == 0]
+    if wrong := [names[j] for j in same if counts[j] >= MANY_HOLES or len(same) == len(varied)]:
         raise InputError(
-            "HyperImpute must not give the same value to every hole of a column, however: it did, as it does "
-            "with pandas 3. Make its environment with: python -m diffputer.methods.hyperimpute FOLDER"
+            "HyperImpute must not give the same value to every hole of a column whose values differ, "
+            f"however: it did in {', '.join(map(repr, wrong))}, as it does with pandas 3. Make its "
+            "environment with: python -m diffputer.methods.hyperimpute FOLDER"
         )
 
 

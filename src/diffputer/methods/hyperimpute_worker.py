@@ -1,18 +1,41 @@
 """Runs inside HyperImpute's environment, where diffputer is not: arrays in, arrays out.
 
-Usage: python hyperimpute_worker.py GIVEN.npz ANSWER.npy OPTIONS.json-text
+Usage: python hyperimpute_worker.py GIVEN.npz ANSWER.npy VERSIONS OPTIONS.json-text
 """
 
+import contextlib
 import json
+import platform
 import sys
 import warnings
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+#: Name in a row of results -> package.
+PACKAGES = {
+    "hyperimpute": "hyperimpute",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+}
+
+
+def find_versions() -> dict[str, str]:
+    """Give the versions of this environment: the rows of results are made with these."""
+    found = {"python": platform.python_version()}
+    for name, package in PACKAGES.items():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(package)
+    return found
+
 
 def main() -> None:
     """Complete x (holes are NaN); columns with n_levels > 0 are classes."""
+    Path(sys.argv[3]).write_text(json.dumps(find_versions()), encoding="utf-8")
     from hyperimpute.plugins.imputers import Imputers
 
     # Its dependencies warn by the thousand; what goes wrong is an exception, or is found in the answer
@@ -20,7 +43,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     given = np.load(sys.argv[1])
     x, n_levels = given["x"], given["n_levels"]
-    plugin = Imputers().get("hyperimpute", **json.loads(sys.argv[3]))
+    plugin = Imputers().get("hyperimpute", **json.loads(sys.argv[4]))
     # By itself it takes columns of fewer than five values for classes and all others for numbers.
     classes = {str(j) for j in np.flatnonzero(n_levels)}
     plugin.model._is_categorical = lambda table, column: str(column) in classes

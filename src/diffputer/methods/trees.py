@@ -26,9 +26,13 @@ MISSFOREST = Facts(
     settings={
         "max_iter": Setting(10, "R's missForest"),
         "n_trees": Setting(100, "R's missForest"),
-        "max_features": Setting("sqrt", "R's missForest"),
-        "leaf_number": Setting(5, "R's missForest: smallest leaf of a regression"),
-        "leaf_level": Setting(1, "R's missForest: smallest leaf of a classification"),
+        "max_features": Setting(
+            "sqrt",
+            "R's missForest: the root of the table's columns, rounded down; there a category is one "
+            "predictor, here a 0/1 column for each level, of which as many are tried",
+        ),
+        "leaf_number": Setting(1, "R's missForest: smallest leaf of a regression"),
+        "leaf_level": Setting(5, "R's missForest: smallest leaf of a classification"),
     },
     packages=("scikit-learn",),
     published="missforest",
@@ -77,13 +81,17 @@ class MissForest(CodedMethod):
 
     def _grow(self, completed: Floats, known: NDArray[np.bool_], j: int, seed: int) -> Any:
         number = self._n_levels[j] == 0
+        predictors = self._predictors(completed[known], j)
+        tried = self.settings["max_features"]
+        if tried == "sqrt":  # of the table's columns, as in R; scikit-learn's own is of the 0/1 columns
+            tried = min(int(np.sqrt(len(self._n_levels))), predictors.shape[1])
         forest = (RandomForestRegressor if number else RandomForestClassifier)(
             n_estimators=int(self.settings["n_trees"]),
-            max_features=self.settings["max_features"],
+            max_features=tried,
             min_samples_leaf=int(self.settings["leaf_number" if number else "leaf_level"]),
             random_state=seed,
         )
-        return forest.fit(self._predictors(completed[known], j), completed[known, j])
+        return forest.fit(predictors, completed[known, j])
 
     def _predict(self, forest: Any, completed: Floats, holes: NDArray[np.bool_], j: int) -> None:
         """Write what a forest says into the holes of a column."""

@@ -146,12 +146,12 @@ def run_jobs(jobs: Sequence[Job], path: str | os.PathLike[str], workers: int = 1
 
 
 def read_raw(paths: Iterable[str | os.PathLike[str]]) -> list[dict[str, str]]:
-    """Read raw rows of several files; lines that were cut off are left out."""
+    """Read raw rows of several files; lines that were cut off are left out, with a warning."""
     rows: list[dict[str, str]] = []
     for path in paths:
         if Path(path).exists():
             check_columns(path, RAW_FIELDS)
-            rows += [row for row in read_rows(path) if all(row[name] is not None for name in RAW_FIELDS)]
+            rows += read_rows(path)
     return rows
 
 
