@@ -115,7 +115,8 @@ def reasons(facts: Facts) -> list[str]:
         return ["Nothing is missing."]
     asked = profile.predictors
     telling = asked[asked["depends"].astype(bool)] if len(asked) else asked
-    p_value = math.nan if profile.little is None else profile.little.p_value
+    little = profile.little
+    p_value = math.nan if little is None or not little.tells else little.p_value
     words = []
     if len(telling) or p_value < 0.05:
         parts = []
@@ -137,6 +138,8 @@ def reasons(facts: Facts) -> list[str]:
             *(["values of other columns do not tell where holes are"] if len(asked) else []),
             *([f"Little's test{_of_a_part(profile)} is silent"] if p_value >= 0.05 else []),
         ]
+        if little is not None and not little.tells and not math.isnan(little.p_value):
+            silent.append(f"Little's test{_of_a_part(profile)} cannot tell, {little.why_not}")
         words.append(
             f"Nothing speaks against missing completely at random (MCAR): "
             f"{' and '.join(silent) or 'there was nothing to test'}. That is no proof: weak or unusual "
