@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+from threadpoolctl import threadpool_info
+
 from diffputer.methods.contract import Facts, Method
 from diffputer.methods.table import make_method
 
@@ -47,6 +49,14 @@ class Hangs(Fake):
 class LeavesHoles(Fake):
     def fit_transform(self, table, categorical, seed):
         return table
+
+
+class TellsItsSurroundings(Fake):
+    """Fails with what it finds: how threads wait, and how many there are."""
+
+    def misbehave(self, table):
+        threads = max(pool["num_threads"] for pool in threadpool_info())
+        raise RuntimeError(f"{os.environ.get('OMP_WAIT_POLICY')}, {threads}")
 
 
 class Interrupts(Fake):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -11,12 +13,24 @@ import pytest
 
 import diffputer
 from diffputer import InputError, SettingError
-from diffputer.comparing.hiding import hide
-from diffputer.comparing.preparation import prepare
+from diffputer.comparing.hiding import Hidden, hide
+from diffputer.comparing.preparation import Coded, prepare
 from diffputer.comparing.runs import Run, RunnerElsewhere, RunnerHere
+from diffputer.comparing.scoring import score
+from diffputer.errors import DataWarning
+from diffputer.methods.ours import DIFFPUTER_FAST
 
 from .cli_tools import run
-from .compare_fakes import Crashes, Fake, Hangs, Interrupts, LeavesHoles, Raises, Remembers
+from .compare_fakes import (
+    Crashes,
+    Fake,
+    Hangs,
+    Interrupts,
+    LeavesHoles,
+    Raises,
+    Remembers,
+    TellsItsSurroundings,
+)
 from .conftest import ugly_frame
 
 QUICK = ["mean", "em-gaussian"]
@@ -43,6 +57,7 @@ def test_the_method_that_fits_the_truth_wins_and_is_named(result):
     assert result.best == "em-gaussian"
     assert result.sentences[0].startswith("Use em-gaussian: its mean error is")
     assert "em-gaussian is best on 4 of 4 columns; more than 99 % sure that it is best" in result.verdict
+    assert "best among these, by 3 repetitions." in result.verdict
     assert "Against filling in means and most frequent levels the error falls by" in result.verdict
     assert result.ties == ()
 
@@ -137,6 +152,29 @@ def test_crashes_and_hangs_are_notes_where_methods_are_isolated():
     assert well.values.shape == (hidden.cells.sum(),)
 
 
+def test_methods_wait_quietly_and_share_no_small_table_among_threads(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(name, raising=False)
+    prepared = prepare(linear_frame(), max_rows=100, rng=np.random.default_rng(0))
+    hidden = hide(prepared, 1, np.random.default_rng(0))
+    order = Run("tells", TellsItsSurroundings("tells"), {}, 0, 0, 60)
+    with RunnerElsewhere(prepared.coded, hidden) as runner:
+        assert runner.run(order, lambda: None).error == "RuntimeError: PASSIVE, 1"
+
+
+def test_a_method_that_cannot_go_elsewhere_runs_here_with_a_warning(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    monkeypatch.setattr(RunnerElsewhere, "_start", lambda self: None)
+    mine = type("Mine", (Fake,), {"__module__": "__main__"})("mine")
+    prepared = prepare(linear_frame(), max_rows=100, rng=np.random.default_rng(0))
+    hidden = hide(prepared, 1, np.random.default_rng(0))
+    with RunnerElsewhere(prepared.coded, hidden) as runner:
+        order = Run("mine", mine, {}, 0, 0, 60)
+        with pytest.warns(DataWarning, match="'mine' is not .*cannot be stopped.*install cloudpickle"):
+            assert runner.run(order, lambda: None).error == ""
+        assert runner.run(order, lambda: None).error == ""  # said once
+
+
 def test_here_and_elsewhere_the_answers_are_the_same(result):
     elsewhere = compare(linear_frame(), methods=["mean", "em-gaussian", "knn-5"], isolate=True)
     pd.testing.assert_frame_equal(
@@ -149,6 +187,7 @@ def test_what_does_not_fit_the_time_budget_is_named():
     notes = result.table.set_index("method")["note"]
     assert notes["late"] == notes["later"] == "not tried: the time budget was used up"
     assert result.repetitions == 1
+    assert "by one repetition, which cannot tell how much fits of a method differ." in result.verdict
     assert any("time budget allowed no more" in note for note in result.notes)
 
 
@@ -224,6 +263,21 @@ def test_a_table_without_holes_loses_cells_at_random():
     assert result.best == "em-gaussian"
     assert "completely at random, as the table has no holes" in result.notes[0]
     assert result.scores.n_cells.sum() == pytest.approx(0.3 * 1200, rel=0.3)
+
+
+def test_a_row_that_is_hidden_in_several_repetitions_is_one_row():
+    rng = np.random.default_rng(0)
+    coded = Coded(("a", "b"), rng.normal(size=(60, 2)), np.zeros(2, dtype=int))
+    gaps = rng.normal(size=60) ** 2  # of both columns alike: the second repetition tells nothing new
+    cells = np.zeros((2, 60, 2), dtype=bool)
+    cells[0, :, 0] = cells[1, :, 1] = True
+    answers = {"one": {r: coded.x[:, r] + gaps for r in range(2)}}
+
+    def score_of(*repetitions):
+        return score(coded, Hidden(cells, "random"), answers, ["one"], repetitions, np.random.default_rng(1))
+
+    assert score_of(0, 1).n_rows == 60
+    assert score_of(0, 1).draws.std() == pytest.approx(score_of(0).draws.std(), rel=0.1)
 
 
 @pytest.mark.parametrize("container", ["polars", "pyarrow", "numpy", "nullable"])
@@ -389,6 +443,55 @@ def test_the_command_ranks_reports_and_fills(ugly_csv, tmp_path):
     before, after = (pd.read_csv(path, sep=";", decimal=",", dtype=str) for path in (ugly_csv, full))
     assert (after != "?").all().all()
     assert (before.where(before != "?") == after).sum().sum() == (before != "?").sum().sum()
+
+
+@pytest.mark.parametrize("budget", [1e-6, 1000.0])
+def test_filling_in_is_within_the_time_budget(ugly_csv, tmp_path, monkeypatch, budget):
+    from diffputer.comparing import running
+    from diffputer.comparing.comparison import Comparison
+
+    quick = compare(linear_frame(), methods=[Fake("first"), "mean"], repeats=1)
+    quick.outcomes[0].facts, quick.outcomes[0].own = DIFFPUTER_FAST, None
+    quick = dataclasses.replace(
+        quick, scores=dataclasses.replace(quick.scores, methods=("diffputer-fast", "mean"))
+    )
+    asked, filled = [], []
+
+    def run_nothing(*args, **options):
+        asked.append((options["time_budget"], options["filling_share"]))
+        return quick
+
+    def impute(self, table, **settings):
+        filled.append((self.best, settings))
+        return table
+
+    monkeypatch.setattr(running, "run_comparison", run_nothing)
+    monkeypatch.setattr(Comparison, "impute", impute)
+    options = ("--missing", "?", "--time-budget", str(budget), "--device", "cpu")
+    run("compare", ugly_csv, *options)
+    run("compare", ugly_csv, *options, "--output", tmp_path / "full.csv")
+    assert asked == [(budget, 0.0), (budget, running.FILLING_SHARE)]
+    ((best, settings),) = filled
+    assert best == "diffputer-fast"
+    assert settings["device"] == "cpu"
+    most = max(running.OWN_LIMIT * budget, running.FEWEST_SECONDS)
+    assert running.FEWEST_SECONDS <= settings["time_budget"] <= most
+
+
+def test_what_is_kept_for_filling_in_is_not_raced_for():
+    from diffputer.comparing.running import run_comparison
+
+    kept = run_comparison(
+        linear_frame(),
+        methods=[*QUICK, Fake("late")],
+        time_budget=1000,
+        repeats=2,
+        max_rows=1000,
+        isolate=False,
+        filling_share=1.0,
+    )
+    assert kept.time_budget == 1000
+    assert kept.table.set_index("method")["note"]["late"] == "not tried: the time budget was used up"
 
 
 @pytest.mark.usefixtures("here")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from .cli_options import MISSING_HELP, pair, words_here
+from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.reporting import Reporter
 from .tables.paths import check_writable, read_bytes
@@ -54,7 +57,13 @@ _Methods = _option(
     "Which methods, of those that diffputer bench list shows.",
     show_default="those that fit",
 )
-_Budget = _option("time_budget", _RUN, "SECONDS", "For all of it; quick methods come first.")
+_Budget = _option(
+    "time_budget",
+    _RUN,
+    "SECONDS",
+    "For all of it; quick methods come first. With -o a part is kept for filling in, where DiffPuter ends "
+    "in time and another method takes what it takes.",
+)
 _Repeats = _option("repeats", _RUN, "N", "How often other cells are hidden, if the time suffices.")
 _MaxRows = _option("max_rows", _RUN, "N", "Of a longer table so many rows are taken at random.")
 _Device = _option("device", _RUN, "auto|cpu|cuda|mps", "Where DiffPuter and MIWAE compute.")
@@ -94,13 +103,15 @@ def compare(
     [cyan]diffputer compare survey.csv --methods mean,mice,diffputer-balanced -o full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
+    started = time.monotonic()
+    wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
     with session.reporting():
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
             "categorical_features": categorical or None,
             "schema": dict(pair(text, "--kind", "COL=KIND", first=False) for text in kind or []) or None,
         }
-        from .comparing.running import run_comparison
+        from .comparing.running import FILLING_SHARE, choose_settings, run_comparison
         from .tables.files import read_table_file
 
         given = {
@@ -121,6 +132,7 @@ def compare(
             random_state=seed,
             progress=False if quiet else None,
             keep_partial=True,
+            filling_share=0.0 if output is None else FILLING_SHARE,
             **wishes,
         )
         _show(session, result, to_error=output == "-")
@@ -128,7 +140,7 @@ def compare(
             result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted:
-            _fill(table, result, output, quiet)
+            _fill(table, result, output, choose_settings(result, started + time_budget, device), quiet)
             session.written.append(output)
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
@@ -138,11 +150,8 @@ def compare(
 
 def _check_targets(input: str, report: str | None, output: str | None) -> None:
     """Find mistakes before the work."""
-    if input != "-":
-        import os
-
-        if not os.path.isfile(input):
-            read_bytes(input)  # says what is wrong
+    if input != "-" and not os.path.isfile(input):
+        read_bytes(input)  # says what is wrong
     if report == "-" or (report is not None and report in (input, output)):
         raise SettingError(f"--report needs a file of its own, however: {report!r}. Name another one.")
     if report is not None:
@@ -209,8 +218,9 @@ def _brief(words: str) -> str:
     return words.replace("more than ", ">").replace("less than ", "<").replace("under ", "<")
 
 
-def _fill(table: TableFile, result: Comparison, output: str, quiet: bool) -> None:
+def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str, Any], quiet: bool) -> None:
     from .tables.files import write_table_file
 
-    settings: dict[str, Any] = {"progress": False} if quiet and result.best.startswith("diffputer-") else {}
+    if quiet and result.best.startswith("diffputer-"):
+        settings = {**settings, "progress": False}
     write_table_file(output, table, result.impute(table.frame, **settings))

@@ -164,9 +164,9 @@ class ConditionalSettings:
     """Share of a batch that is also noised, for the draws."""
     batch_size: int = 1024
     """Rows a training step, for each member."""
-    planned_steps: int = 3_000
+    planned_steps: int = 2_700
     """Training steps; doubled, and doubled again, where the held-out loss still falls fast."""
-    max_steps: int = 9_000
+    max_steps: int = 8_100
     """Training steps at most."""
     max_epochs: int = 1_000
     """Passes over the table at most, but 2,000 steps are always allowed."""

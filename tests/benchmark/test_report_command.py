@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,32 @@ def test_what_is_shown_can_be_chosen(suite):
     assert "knn" not in run("small", "--method", "mean")
 
 
+def add_ours(suite: Path) -> None:
+    rows = make_grid({"diffputer-conditional": [0.3, 0.4]}, ["california", "adult"], label="balanced")
+    odd = make_row("diffputer-conditional", mask=7, mae="0.1", label="an experiment", settings={"a": 1})
+    more = make_grid({"mice": [0.9, 0.9]}, ["california", "adult"], masks=9)
+    more += make_grid({"em": [0.9, 0.9]}, ["california", "adult"], masks=9)
+    write(suite / "ours.csv", [*rows, odd, *more])
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "html"])
+def test_the_ranking_of_record_has_diffputer_and_no_experiments(suite, format):
+    add_ours(suite)
+    names = ("small", "ours.csv", "--metric", "mae", "--format", format)
+    text = run(*names, "--record")
+    assert "Results of record, 10 of 43" in " ".join(text.split())
+    assert "an experiment" not in text
+    assert "5 entries on the 2 tasks" in " ".join(text.split())
+    assert "Left out" not in text
+    assert "2 entries on the 18 tasks" in " ".join(run(*names).split())
+
+
+def test_a_method_can_be_ranked_by_name(suite):
+    add_ours(suite)
+    text = run("small", "ours.csv", "--metric", "mae", "--rank", "diffputer-conditional")
+    assert "5 entries on the 2 tasks" in " ".join(text.split())
+
+
 def test_formats_follow_the_option_or_the_suffix(suite):
     assert "| entry |" in run("small", "--format", "markdown")
     assert r"\toprule" in run("small", "--format", "latex")
@@ -94,6 +121,8 @@ def test_figures_are_written_and_linked(suite):
         (["small", "--mechanism", "mar"], "mar is not among mcar"),
         (["small", "--method", "em"], "em is not among knn, mean"),
         (["small", "--rate", "0.5"], "is not among"),
+        (["small", "--rank", "em"], "em is not among the methods knn, mean"),
+        (["small", "--record"], "results of DiffPuter as it is"),
         (["empty"], "has no CSV files"),
         (["empty.csv"], "have none"),
     ],
@@ -115,3 +144,16 @@ def test_files_of_a_folder_come_in_order(suite):
 def test_the_rows_of_record_can_be_reported(suite):
     text = run(str(RESULTS), "--format", "markdown", "--setting", "out_of_sample")
     assert "32.70 ± 0.16<br>33.47, 0.977" in text  # the README's California
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="only a checkout has the rows of record")
+def test_the_ranking_of_record_is_the_readmes(suite):
+    folders = [str(RESULTS / name) for name in ("paper-mcar", "conditional")]
+    text = run(*folders, "--record", "--setting", "out_of_sample", "--metric", "mae", "--format", "markdown")
+    page = (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| ([a-z-]+) \| (\S+) \| \S+ \| \S+ \| (\d+\.\d\d) \|", page, re.MULTILINE)
+    assert len(shown) > 5
+    for method, average, rank in shown:
+        assert re.search(rf"^\| {method} \|.*\| {re.escape(average)} \| {rank} \|", text, re.MULTILINE), (
+            method
+        )

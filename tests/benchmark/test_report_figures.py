@@ -67,6 +67,19 @@ def test_curves_need_points_that_differ_in_one_thing_only():
     assert line.get_xdata().tolist() == [1.0, 5.0]
 
 
+def test_lines_do_not_join_points_whose_labels_tell_of_more_than_the_setting():
+    rows = [
+        make_row("diffputer-paper", settings={"sampling_steps": steps}, label=label)
+        for steps, label in ((5, "M = 5"), (10, "without the rank channel"), (20, "base"))
+    ]
+    rows[0]["fit_seconds"] = "2.1"
+    figure = draw(rows)[f"steps-{BOARD}"]
+    (line,) = figure.axes[0].get_lines()
+    assert line.get_xdata().tolist() == [5.0, 20.0]
+    low, high = figure.axes[1].get_ylim()
+    assert (low, high) == (0.0, pytest.approx(1.08 * 3.1))
+
+
 def test_points_of_a_curve_are_of_the_same_masks():
     rows = [
         make_row("diffputer-paper", mask=mask, settings={"sampling_steps": steps}, mae=str(0.1 * (mask + 1)))

@@ -17,7 +17,8 @@ from diffputer.benchmark.report.layout import Report
 from diffputer.benchmark.report.markdown import write_markdown
 from diffputer.benchmark.report.measures import MEASURES
 from diffputer.benchmark.report.notes import Note, read_notes
-from diffputer.benchmark.report.readme import keep_record, replace_table, summarise
+from diffputer.benchmark.report.of_record import keep_record
+from diffputer.benchmark.report.readme import replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
@@ -140,13 +141,43 @@ def test_partial_results_are_averaged_over_common_tasks_and_told():
     text = words_of(write_markdown(report(rows, measures=["mae"])))
     assert "2 entries on the 3 tasks" in text
     assert "Results are there of 9 tasks" in text
-    assert "| knn | **40.00** | <u>40.00</u> | **40.00** | **40.00** | 1.00 | 1 |" in text
+    assert "| knn | **40.00** | **40.00** | **40.00** | **40.00** | 1.00 | 1 |" in text
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_in_sample_only_methods_have_a_dash(kind, rows):
     lines = [line for line in WRITERS[kind](report(rows)).splitlines() if "hyperimpute" in line]
     assert any(re.search(r"(–|--)", line) for line in lines)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_energy_distances_without_draws_are_marked(kind):
+    rows = [make_row("diffputer-paper", energy="0.01", rows_drawn="9"), make_row("mice", energy="0.02")]
+    text = words_of(WRITERS[kind](report(rows, measures=["energy"])))
+    assert text.count("of the table filled in once, not of draws") == 1
+    drawn = [row | {"rows_drawn": "9"} for row in rows]
+    assert "filled in once" not in WRITERS[kind](report(drawn, measures=["energy"]))
+
+
+def test_of_many_that_are_left_out_some_are_named():
+    rows = make_grid({"mean": [0.7, 0.8], "mice": [0.5, 0.5]}, ["california", "letter"], masks=9)
+    rows += [make_row(f"rival-{i}") for i in range(9)]
+    text = write_markdown(report(rows, measures=["mae"]))
+    assert "rival-5 (has 1 of 18); and 3 more." in text
+    assert "rival-6 (has" not in text
+
+
+def test_entries_to_rank_that_share_nothing_are_named():
+    rows = [make_row("a"), make_row("b", mask=1), make_row("c"), make_row("c", mask=1)]
+    text = write_markdown(report(rows, measures=["mae"], rank=["a", "b"]))
+    assert "Nobody is ranked: a; b have no task in common." in text
+
+
+def test_nothing_is_bold_where_fewer_than_two_are_ranked():
+    text = write_markdown(report([make_row("a"), make_row("b", mask=1)], measures=["mae"]))
+    table = text.split("lower is better**")[1]
+    assert "**" not in table
+    assert "<u>" not in table
 
 
 def test_doubtful_numbers_are_marked(rows):

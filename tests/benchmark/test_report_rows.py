@@ -129,7 +129,36 @@ def test_ranks_are_on_common_tasks_and_say_who_is_left_out():
     assert board.mean_ranks == pytest.approx({board.ranked[0].key: 4 / 3, board.ranked[1].key: 5 / 3})
     assert board.average(board.ranked[0]) == pytest.approx(0.7 / 3 + 0.0005)
     assert board.average(board.left_out[0]) is None
-    assert board.places("letter")[board.left_out[0].key] == 1
+    assert board.left_out[0].key not in board.places("letter")  # the best by far, but on other masks
+
+
+def test_an_entry_that_must_be_ranked_is_and_others_are_left_out_for_it():
+    datasets = ["california", "letter", "adult"]
+    rows = make_grid({"a": [0.1, 0.3, 0.3], "b": [0.2, 0.2, 0.4]}, datasets, masks=2)
+    rows += make_grid({"c": [0.2]}, ["letter"], settings={"k": 1})
+    rows += make_grid({"c": [0.1, 0.1]}, ["letter", "adult"], settings={"k": 2})
+    board = make_board(rows, rank=["c"])
+    assert [e.name for e in board.ranked] == [
+        "c, k=2",
+        "a",
+        "b",
+    ]  # of a method's entries that with most tasks
+    assert board.tasks == (("adult", 0), ("letter", 0))
+    board = make_board(rows, rank=["C, k=1", "nowhere"])
+    assert board.tasks == (("letter", 0),)
+    assert len(board.ranked) == 4
+
+
+def test_places_are_by_the_masks_that_all_ranked_have_and_nobody_is_best_alone():
+    rows = [make_row("a", mask=0, mae="0.3"), make_row("a", mask=1, mae="0.1"), make_row("b", mae="0.25")]
+    board = make_board(rows)
+    a, b = sorted(board.entries, key=lambda e: e.name)
+    assert board.score(a, "california").mean < board.score(b, "california").mean
+    assert board.places("california") == {b.key: 1, a.key: 2}
+    assert board.average_places == {b.key: 1, a.key: 2}
+    alone = make_board([make_row("a"), make_row("b", mask=1)])
+    assert alone.places("california") == {}
+    assert alone.average_places == {}
 
 
 def test_an_entry_with_all_common_tasks_is_ranked_whatever_came_before():
@@ -143,6 +172,14 @@ def test_high_accuracy_and_coverage_near_90_percent_come_first():
     rows = [make_row("a", accuracy="0.6", coverage="0.99"), make_row("b", accuracy="0.7", coverage="0.88")]
     assert [e.name for e in make_board(rows, "accuracy").entries] == ["b", "a"]
     assert [e.name for e in make_board(rows, "coverage").entries] == ["b", "a"]
+
+
+def test_an_energy_distance_below_zero_is_no_better_than_one_as_far_above():
+    rows = [make_row("a", energy="-0.03"), make_row("b", energy="0.02"), make_row("c", energy="0.04")]
+    board = make_board(rows, "energy")
+    assert [e.name for e in board.entries] == ["b", "a", "c"]
+    assert board.measure.heading == "Energy distance (× 100)"
+    assert board.measure.direction == "0 is best"
 
 
 def test_scores_of_draws_of_other_rows_are_refused():

@@ -75,6 +75,19 @@ def test_gradients_are_those_of_the_cpu(backbone: str) -> None:
         assert float((mine - theirs).norm() / theirs.norm()) < 1e-3
 
 
+@gpu_with_triton
+@pytest.mark.parametrize(("width", "rows"), [(32, 5), (64, 1_000), (128, 777)])
+def test_a_block_in_one_kernel_agrees_with_its_parts(width: int, rows: int) -> None:
+    inner, outer = MemberLinear(2, width, 2 * width), MemberLinear(2, 2 * width, width)
+    for layer in (inner, outer):
+        layer.reset(torch.Generator().manual_seed(0))
+    activation, h = DroppedSilu(0.1).eval(), randn(2, rows, width)
+    exact = backbones.apply_block(h.clone(), inner, activation, outer).detach()
+    with torch.no_grad():
+        mine = backbones.apply_block(h.cuda().bfloat16(), inner.cuda(), activation, outer.cuda())
+    assert float((mine.cpu() - exact).norm() / exact.norm()) < 1e-2
+
+
 def test_an_exact_product_has_exact_gradients() -> None:
     x, weight = randn(4, 30, 6).requires_grad_(), randn(4, 6, 3, seed=1).requires_grad_()
     slope = randn(4, 30, 3, seed=2)

@@ -60,6 +60,21 @@ def table(
         list[str] | None,
         typer.Option(metavar="NAME", help="Only these methods. Repeatable.", show_default="all"),
     ] = None,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Only results of record: DiffPuter as it is, no experiments, tasks that all have.",
+        ),
+    ] = False,
+    rank: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Rank this method or entry, on tasks that it has, whoever is left out then. Repeatable.",
+            show_default="as many results as possible",
+        ),
+    ] = None,
     published: Annotated[
         bool, typer.Option("--published", help="Also list the paper's methods that are not among the rows.")
     ] = False,
@@ -90,7 +105,11 @@ def table(
                 f"--setting must be {', '.join(SETTINGS)} or both, however: {setting!r} is not."
             )
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
-        results = _select(read_results(suite), mechanism, method)
+        results, about = read_results(suite), ""
+        if record:
+            results, about = _keep_record(results)
+        results = _select(results, mechanism, method)
+        _check_rank(results, rank or ())
         there = sorted({record.rate for record in results.final})
         if absent := sorted(set(rate or ()) - set(there)):
             raise InputError(f"--rate must name what the rows have, however: {absent} is not among {there}.")
@@ -102,6 +121,8 @@ def table(
         measures=measures,
         settings=SETTINGS if setting == "both" else (setting,),
         rates=rate or None,
+        rank=rank or (),
+        about=[about] if about else (),
         published=published,
         pictures=figures is not None or kind == "html",
     )
@@ -183,6 +204,35 @@ def read_results(suites: Sequence[str]) -> Results:
             + (f"have none that can be read ({reasons})." if reasons else "have none.")
         )
     return results
+
+
+def _keep_record(results: Results) -> tuple[Results, str]:
+    """Leave out what is not of record, and say so."""
+    from .report.of_record import keep_record
+
+    kept = keep_record(results)
+    if not kept.final:
+        raise InputError(
+            "--record must find results of DiffPuter as it is, however: these rows have none on a task that "
+            "others have too. Name a suite that has them, or leave --record out."
+        )
+    return kept, (
+        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments, "
+        "on the tasks that DiffPuter and every rival with all of its data sets have."
+    )
+
+
+def _check_rank(results: Results, names: Sequence[str]) -> None:
+    from .report.entries import list_entries
+    from .report.leaderboard import is_named
+
+    entries = list_entries((*results.final, *results.curve)).values()
+    if absent := [name for name in names if not any(is_named(entry, name) for entry in entries)]:
+        there = sorted({entry.key[0] for entry in entries})
+        raise InputError(
+            f"--rank must name what the rows have, however: {', '.join(absent)} is not among the methods "
+            f"{', '.join(there)}, nor an entry's name. Choose one of these."
+        )
 
 
 def _select(results: Results, mechanisms: Sequence[str] | None, methods: Sequence[str] | None) -> Results:

@@ -96,7 +96,9 @@ class Comparison:
         seconds = {one.facts.name: one.mean_seconds for one in self.outcomes}
         short = [one.facts.name for one in self.outcomes if not one.note and one.was_short_of_time]
         lost = [one.facts.name for one in self.outcomes if one.note and "not installed" not in one.note]
-        return write_verdict(self.scores, seconds, short_of_time=short, lost=lost)
+        return write_verdict(
+            self.scores, seconds, repetitions=self.repetitions, short_of_time=short, lost=lost
+        )
 
     @property
     def verdict(self) -> str:

@@ -29,7 +29,10 @@ RESERVED, OURS_SHARE = 0.4, 0.75
 #: Share of its limit that DiffPuter is told to take, so that it ends by itself: what it does after training
 #: takes some time as well.
 OWN_LIMIT = 0.7
-#: The two quickest methods get so many seconds whatever the budget is: with fewer there is no comparison.
+#: Share of the budget that is kept where the table is to be filled in with the best method.
+FILLING_SHARE = 0.3
+#: The two quickest methods get so many seconds whatever the budget is: with fewer there is no comparison. So
+#: does DiffPuter if it is the best and fills in the table.
 FEWEST_SECONDS = 5.0
 
 
@@ -76,7 +79,8 @@ def compare(
         Show a bar; by default on a terminal.
     isolate : bool
         Run methods in another process, which is stopped where it takes too long or too much memory. False
-        runs them in this one, where nothing can be stopped.
+        runs them in this one, where nothing can be stopped. A method of yours that cannot be pickled runs
+        here whatever is said, with a warning.
 
     Returns
     -------
@@ -114,8 +118,12 @@ def run_comparison(
     progress: bool | None = None,
     isolate: bool = True,
     keep_partial: bool = False,
+    filling_share: float = 0.0,
 ) -> Comparison:
-    """Do what :func:`compare` says; on Ctrl-C give what there is by then, if ``keep_partial``."""
+    """Do what :func:`compare` says; on Ctrl-C give what there is by then, if ``keep_partial``.
+
+    ``filling_share`` of the time budget is left over, for whoever fills in the table afterwards.
+    """
     started = time.monotonic()
     _check("time_budget", time_budget, 0, math.inf)
     _check("repeats", repeats, 1, 100, whole=True)
@@ -127,7 +135,8 @@ def run_comparison(
         table, categorical_features=categorical_features, schema=schema, max_rows=int(max_rows), rng=rng
     )
     hidden = hide(prepared, int(repeats), rng)
-    race = _Race(prepared.coded, candidates, int(repeats), started + time_budget, time_budget, seed)
+    for_race = (1 - filling_share) * time_budget
+    race = _Race(prepared.coded, candidates, int(repeats), started + for_race, for_race, seed)
     make_runner = RunnerElsewhere if isolate else RunnerHere
     interrupted = False
     try:
@@ -159,6 +168,31 @@ def run_comparison(
         seconds=time.monotonic() - started, interrupted=interrupted, isolated=isolate,
         wishes={"categorical_features": categorical_features, "schema": schema},
     )  # fmt: skip
+
+
+def choose_settings(result: Comparison, deadline: float, device: str) -> dict[str, Any]:
+    """Give the settings with which the best method fills in the table that was compared on.
+
+    Parameters
+    ----------
+    result : Comparison
+        Of methods that have names, not of the user's own.
+    deadline : float
+        When all should be done, on the clock of `time.monotonic`. DiffPuter is told how long it may take,
+        a few seconds at least; other methods cannot be.
+    device : str
+        Where it computes, if it can choose.
+
+    Returns
+    -------
+    dict
+        For `Comparison.impute`.
+    """
+    (best,) = (Candidate(one.facts, one.own) for one in result.outcomes if one.facts.name == result.best)
+    settings: dict[str, Any] = {"device": device} if "device" in best.facts.settings else {}
+    if best.is_ours:
+        settings["time_budget"] = round(max(OWN_LIMIT * (deadline - time.monotonic()), FEWEST_SECONDS), 1)
+    return settings
 
 
 @dataclass

@@ -21,12 +21,13 @@ import torch
 
 from ..benchmark.processes import describe_end, kill_session, resident_gigabytes, start_session
 from ..benchmark.runner import reason_of
-from ..errors import DiffputerError
+from ..errors import DiffputerError, warn_about_data
 from ..methods.contract import Method
 from ..methods.table import make_method
 from ..runtime.devices import free_memory
 from .hiding import Hidden
 from .preparation import Coded, Floats
+from .waiting import wait_quietly
 from .worker import run_method
 
 #: Seconds between two looks at the worker, and that it may take to import what it needs.
@@ -104,6 +105,7 @@ class RunnerElsewhere:
         self._process: Any = None
         self._number = 0
         self._here = RunnerHere(coded, hidden)
+        self._warned: set[str] = set()
         coded.save(self._folder / "table.npz", hidden.cells)
 
     def __enter__(self) -> Self:
@@ -118,7 +120,8 @@ class RunnerElsewhere:
         """Run it to its end, or to that of its time or of the memory."""
         try:
             own = self._keep(run.own)
-        except Exception:  # noqa: BLE001 - objects refuse to be pickled in many ways
+        except Exception as error:  # noqa: BLE001 - objects refuse to be pickled in many ways
+            self._warn(run.method, error)
             return self._here.run(run, tick)  # without limits, but it runs
         if self._process is None:
             self._start()
@@ -168,6 +171,16 @@ class RunnerElsewhere:
             return Answer(error=str(content["error"]))
         return Answer(content["values"], float(content["seconds"]))
 
+    def _warn(self, method: str, error: Exception) -> None:
+        """Say before it begins, once, that nothing will stop a method."""
+        if method not in self._warned:
+            self._warned.add(method)
+            warn_about_data(
+                f"A method must be picklable to run in a process of its own, however: {method!r} is not "
+                f"({reason_of(error)}). It runs in this process, where it cannot be stopped if it hangs. "
+                "Define it in a module that can be imported, or install cloudpickle."
+            )
+
     def _keep(self, own: Method | None) -> str:
         """Write a method of the user's where the worker finds it."""
         if own is None:
@@ -184,11 +197,14 @@ class RunnerElsewhere:
         self._ready.unlink(missing_ok=True)
         # The worker finds what this process would find, the folder of a script included.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        wait_quietly(environment)
         self._begun = time.monotonic()
         with self._log.open("wb") as log:
             self._process = start_session(
                 [sys.executable, "-m", "diffputer.comparing.worker", str(self._ready)],
-                stdin=subprocess.PIPE, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": paths},
+                stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env=environment,
             )  # fmt: skip
 
     def _await_start(self, tick: Callable[[], None]) -> None:

@@ -139,10 +139,11 @@ def score(
     -------
     Scores
     """
-    n, c = coded.x.shape
+    c = coded.x.shape[1]
     places = [np.nonzero(hidden.cells[r]) for r in repetitions]
     column = np.concatenate([place[1] for place in places])
-    unit = np.concatenate([place[0] + r * n for r, place in zip(repetitions, places, strict=True)])
+    # Cells of a row go together, in whatever repetitions they were hidden: they are not independent.
+    unit = np.concatenate([place[0] for place in places])
     truth = np.concatenate([coded.x[place] for place in places])
     found = np.stack([np.concatenate([answers[name][r] for r in repetitions]) for name in methods])
     is_level = coded.n_levels[column] > 0

@@ -20,6 +20,7 @@ def write_verdict(
     scores: Scores,
     seconds: Mapping[str, float],
     *,
+    repetitions: int = 1,
     short_of_time: Sequence[str] = (),
     lost: Sequence[str] = (),
 ) -> tuple[str, ...]:
@@ -31,6 +32,8 @@ def write_verdict(
         Of at least one method.
     seconds : mapping
         What each took.
+    repetitions : int
+        How often other cells were hidden.
     short_of_time : sequence of str
         Methods that were given less time than they would take by themselves.
     lost : sequence of str
@@ -52,7 +55,7 @@ def write_verdict(
     columns = "the only column that counts" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
     if n > 1 or scores.wins()[best]:
         sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
-        said.append(f"{name} is best on {columns}; {sure}.")
+        said.append(f"{name} is best on {columns}; {sure}, {_tell_repetitions(repetitions)}.")
     if ties:
         gap, low, high = scores.relative(best, names.index(ties[0]))
         said.append(f"Its error is {_percent(gap, low, high)} below that of {ties[0]}.")
@@ -101,6 +104,12 @@ def _decide(scores: Scores, ties: Sequence[str], seconds: Mapping[str, float]) -
         f"{name} has the smallest error, {quickest} is the quickest ({show_seconds(took)} against "
         f"{show_seconds(other)}): either will do.",
     ]
+
+
+def _tell_repetitions(repetitions: int) -> str:
+    if repetitions > 1:
+        return f"by {repetitions} repetitions"
+    return "by one repetition, which cannot tell how much fits of a method differ"
 
 
 def show_probability(probability: float) -> str:

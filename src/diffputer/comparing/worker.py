@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ..benchmark.processes import die_with_parent
 from ..benchmark.runner import reason_of
 from ..methods.contract import Method
+from ..methods.ours import Ours
 from ..methods.table import make_method
 from .preparation import Booleans, Coded, Floats
+
+#: Of fewer cells rivals get one thread: several would wait for each other more than they work, and for long
+#: where the machine does other work too. DiffPuter chooses its threads itself.
+FEWEST_CELLS = 50_000
 
 
 def run_method(method: Method, coded: Coded, hidden: Booleans, seed: int) -> tuple[Floats, float]:
@@ -35,7 +41,8 @@ def run_method(method: Method, coded: Coded, hidden: Booleans, seed: int) -> tup
     mean, deviation = coded.moments(hidden)
     seen = dataclasses.replace(coded, x=(coded.x - mean) / deviation)
     shown = seen.show(hidden)
-    with warnings.catch_warnings():
+    few = coded.x.size < FEWEST_CELLS and not isinstance(method, Ours)
+    with warnings.catch_warnings(), threadpool_limits(1 if few else None):
         warnings.simplefilter("ignore")  # of one of many tries, on a table with holes made by us
         started = time.perf_counter()
         completed = method.fit_transform(shown, coded.categorical, seed)

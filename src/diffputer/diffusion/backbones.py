@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 #: Columns that fit into one program of the CUDA kernel (row_kernels.py).
 MOST_COLUMNS_AT_ONCE = 128
+#: Widths at which a whole MLP block fits into one program of a kernel.
+WIDTHS_AT_ONCE = (32, 64, 128)
 #: Rows that the gradient of a weight sums over at least, in one of its parts.
 ROWS_OF_A_SUM = 1024
 
@@ -155,6 +157,23 @@ def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
     return F.layer_norm(x, x.shape[-1:]), x
 
 
+def apply_block(h: Tensor, inner: nn.Module, activate: DroppedSilu, outer: nn.Module) -> Tensor:
+    """Give h + W_2 drop(silu(W_1 norm(h))); h is written over where no gradient needs it.
+
+    Shape: h [E, n, w] -> the same.
+    """
+    weights = [weight for layer in (inner, outer) for weight in layer.parameters()]
+    fits = h.shape[-1] in WIDTHS_AT_ONCE and weights[0].shape[-1] % h.shape[-1] == 0
+    if h.is_cuda and fits and not (torch.is_grad_enabled() or activate.training) and has_kernels():
+        from . import row_kernels
+
+        first, second = (weight.to(h.dtype).contiguous() for weight in weights)
+        return row_kernels.block(h.contiguous(), first, second, 1 - activate.share)
+    normal, h = normalise(h)
+    result: Tensor = outer(activate(inner(normal)), onto=h)
+    return result
+
+
 class ResidualMLP(nn.Module):
     """h <- h + W_2 drop(silu(W_1 norm(h))), a few times.
 
@@ -171,8 +190,7 @@ class ResidualMLP(nn.Module):
     def forward(self, features: Tensor, noise: Tensor) -> Tensor:
         h = self.entry(features, plus=noise)
         for inner, outer in zip(self.inner, self.outer, strict=True):
-            normal, h = normalise(h)
-            h = outer(self.activate(inner(normal)), onto=h)
+            h = apply_block(h, inner, self.activate, outer)
         return normalise(h)[0]
 
 
@@ -231,6 +249,5 @@ class ColumnAttention(nn.Module):
             normal, h = normalise(h)
             qkv = self.qkv[k](normal).view(E, c, n, 3, self.heads, width // self.heads)
             h = self.merge[k](attend(qkv).reshape(E, c * n, width), onto=h)
-            normal, h = normalise(h)
-            h = self.outer[k](self.activate(self.inner[k](normal)), onto=h)
+            h = apply_block(h, self.inner[k], self.activate, self.outer[k])
         return normalise(h)[0].view(E, c, n, width)

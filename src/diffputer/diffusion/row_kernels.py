@@ -20,6 +20,8 @@ from torch import Tensor
 
 #: Columns that are normalised by one program.
 TOKENS = 32
+#: Columns that go through an MLP block in one program.
+BLOCK_TOKENS = 128
 #: Quarter of the numbers that one program activates: one round of random bits serves four.
 NUMBERS = 1024
 
@@ -153,6 +155,30 @@ def _activate_backward(x, d_y, d_x, seed, n, share, scale, drops: tl.constexpr, 
     _slope_some(x, d_y, d_x, at + 3 * B, d, n, scale)
 
 
+@triton.jit
+def _block(
+    h, inner, outer, out, n, scale, W: tl.constexpr, H: tl.constexpr, B: tl.constexpr, T: tl.constexpr
+):
+    member = tl.program_id(1).to(tl.int64)
+    tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, W)
+    there = (tokens < n)[:, None]
+    at = (member * n + tokens)[:, None] * W + places[None, :]
+    before = tl.load(h + at, there, 0.0).to(tl.float32)
+    values = before - (tl.sum(before, axis=1) / W)[:, None]
+    values = values * (1 / tl.sqrt(tl.sum(values * values, axis=1) / W + 1e-5))[:, None]
+    values = values.to(h.dtype.element_ty)
+    inner += member * W * H
+    outer += member * H * W
+    for start in range(0, H, B):
+        hidden = start + tl.arange(0, B)
+        first = tl.load(inner + places[:, None] * H + hidden[None, :])
+        second = tl.load(outer + hidden[:, None] * W + places[None, :])
+        middle = tl.dot(values, first, input_precision="ieee")
+        middle = middle * tl.sigmoid(middle) * scale
+        before += tl.dot(middle.to(h.dtype.element_ty), second, input_precision="ieee")
+    tl.store(out + at, before.to(out.dtype.element_ty), there)
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor) -> Tensor:
@@ -252,6 +278,20 @@ def activate(x: Tensor, scale: float = 1.0, share: float = 0.0, seed: Tensor | N
     return result
 
 
+def block(h: Tensor, inner: Tensor, outer: Tensor, scale: float) -> Tensor:
+    """Give h + scale silu(norm(h) W_1) W_2, written over h; nothing in between goes through memory.
+
+    Shape: h [E, n, w], W_1 [E, w, i], W_2 [E, i, w], all contiguous, w a power of two in 32..128, i a
+    multiple of w -> as h.
+    """
+    E, n, W = h.shape
+    with torch.cuda.device(h.device):
+        _block[(triton.cdiv(n, BLOCK_TOKENS), E)](
+            h, inner, outer, h, n, scale, W, inner.shape[2], min(W, 64), BLOCK_TOKENS, num_warps=8
+        )
+    return h
+
+
 def _power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
@@ -267,4 +307,6 @@ def try_out() -> None:
         seed = torch.zeros(1, device="cuda", dtype=torch.int32)
         normal, beside = normalise(activate(activate(qkv), share=0.1, seed=seed))
         attend(normal + beside).sum().backward()
+    weights = torch.ones(2, 1, 32, 32, device="cuda", dtype=torch.bfloat16)
+    block(qkv.detach().view(1, -1, 32), weights[0], weights[1], 1.0)
     torch.cuda.synchronize()

@@ -29,8 +29,9 @@ _MOST_NAMED = 6
 
 _LEGEND = (
     "Mean ± standard deviation over masks (n − 1; none where there is one mask). Below it the paper's number "
-    "and measured / published. Best in bold, second best underlined. ? marks a published number that is "
-    f"doubtful: it is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1; its footnote "
+    "and measured / published. Best in bold, second best underlined: of the ranked entries, by their means "
+    "over the common tasks, where two at least are ranked. ? marks a published number that is doubtful: it "
+    f"is in no average. ≠ marks a ratio more than {100 * TOLERANCE:g} % from 1; its footnote "
     "says why, and whether that was measured, is derived or a guess. "
     f"{DASH}: the method completes only the table that it is fitted on. Empty: not run."
 )
@@ -43,6 +44,7 @@ def make_boards(
     settings: Sequence[str] = SETTINGS,
     lookup: Lookup = find_published,
     rates: Collection[float] | None = None,
+    rank: Collection[str] = (),
 ) -> list[Leaderboard]:
     """Make every leaderboard that the rows allow: one a mechanism, rate, setting and measure."""
     kinds: dict[tuple[str, float], list[Record]] = {}
@@ -50,7 +52,7 @@ def make_boards(
         if rates is None or record.rate in rates:
             kinds.setdefault((record.mechanism, record.rate), []).append(record)
     found = [
-        make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup)
+        make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup, rank)
         for kind in sorted(kinds)
         for setting in settings
         for name in measures
@@ -71,6 +73,8 @@ def make_report(
     rates: Collection[float] | None = None,
     lookup: Lookup = find_published,
     explain: Explain = find_note,
+    rank: Collection[str] = (),
+    about: Sequence[str] = (),
     published: bool = False,
     pictures: bool = False,
 ) -> Report:
@@ -93,6 +97,10 @@ def make_report(
         Gives the paper's number and whether it is doubtful, or None.
     explain : callable
         Gives the note on what is far from the paper, or None.
+    rank : collection of str
+        Names of entries or methods that must be among the ranked ones.
+    about : sequence of str
+        Sentences on how the results were chosen, to be said first.
     published : bool
         Whether to list the paper's other methods below each leaderboard.
     pictures : bool
@@ -106,8 +114,8 @@ def make_report(
     entries = list_entries((*results.final, *results.curve))
     counts = Counter(record.rate for record in results.final)
     shown = set(rates) if rates is not None else {rate for rate, _ in counts.most_common(1)}
-    boards = make_boards(results, entries, measures, settings, lookup, shown)
-    words = (*_describe_rows(results), *_describe_other_rates(counts, shown))
+    boards = make_boards(results, entries, measures, settings, lookup, shown, rank)
+    words = (*about, *_describe_rows(results), *_describe_other_rates(counts, shown))
     sections = [Section("Entries", words=words, tables=(tabulate_entries(results, entries),))]
     if results.refused:
         refused = tuple(f"{_capital(r.reason)}: {_name_some(r.rows)}." for r in results.refused)
@@ -147,6 +155,8 @@ def _write_board(board: Leaderboard, tables: list[Table], pictures: bool) -> Sec
 
 
 def _describe_common(board: Leaderboard) -> str:
+    if len(board.wanted) > 1 and not board.tasks:
+        return f"Nobody is ranked: {_name_some(e.name for e in board.wanted)} have no task in common."
     if len(board.ranked) < 2 or not board.tasks:
         return "Too few results in common to rank: average and mean rank are of this entry alone or empty."
     n, every = len(board.common_datasets), board.all_tasks
@@ -162,7 +172,7 @@ def _describe_common(board: Leaderboard) -> str:
         )
     if board.left_out:
         lacking = [f"{e.name} (has {board.count_common(e)} of {len(board.tasks)})" for e in board.left_out]
-        words += f" Left out for want of results: {_name_some(lacking, 99)}."
+        words += f" Left out for want of results: {_name_some(lacking)}."
     return words
 
 
@@ -224,10 +234,10 @@ def _describe_other_rates(counts: Counter[float], shown: Collection[float]) -> l
     return [f"Results at other shares of missing cells have no leaderboard here: {named}; --rate gives one."]
 
 
-def _name_some(names: Iterable[str], most: int = _MOST_NAMED) -> str:
+def _name_some(names: Iterable[str]) -> str:
     listed = list(names)
-    more = f"; and {len(listed) - most} more" if len(listed) > most else ""
-    return "; ".join(listed[:most]) + more
+    more = f"; and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return "; ".join(listed[:_MOST_NAMED]) + more
 
 
 def _count(n: int, noun: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +38,10 @@ class Score:
         Whether the method cannot do this at all: it completes only the table that it is fitted on.
     published, doubtful
         The paper's number, and whether it is better not relied upon.
+    alone
+        Whether the machine did nothing else.
+    drawn
+        Whether the method was asked for draws as well.
     """
 
     by_mask: Mapping[int, float]
@@ -46,6 +50,7 @@ class Score:
     published: float | None = None
     doubtful: bool = False
     alone: bool = True
+    drawn: bool = True
 
     @property
     def mean(self) -> float | None:
@@ -84,6 +89,8 @@ class Leaderboard:
     tasks: tuple[TaskKey, ...]
     #: Why results of draws were left out.
     refused: tuple[tuple[str, str], ...] = ()
+    #: Entries that were to be ranked whatever that does to the number of common tasks.
+    wanted: tuple[Entry, ...] = ()
 
     @property
     def left_out(self) -> tuple[Entry, ...]:
@@ -128,12 +135,26 @@ class Leaderboard:
         return (statistics.fmean(ratios), len(ratios)) if ratios else None
 
     def places(self, dataset: str) -> dict[Key, int]:
-        """Give the places of the entries on a data set by their means; equal ones share theirs."""
-        losses = {
-            entry.key: self.measure.loss(score.mean)
-            for entry in self.entries
-            if (score := self.score(entry, dataset)) is not None and score.mean is not None
-        }
+        """Give the places of the ranked entries on a data set by their means over the common masks.
+
+        Equal ones share theirs. An entry that lacks a common mask has none, however good it is on others:
+        masks differ by more than good methods do.
+        """
+        if dataset not in self.common_datasets:
+            return {}
+        return self._find_places({entry.key: self.common_mean(entry, dataset) for entry in self.ranked})
+
+    @cached_property
+    def average_places(self) -> dict[Key, int]:
+        """Places of the ranked entries by their averages."""
+        averages = {entry.key: self.average(entry) for entry in self.ranked}
+        return self._find_places({key: value for key, value in averages.items() if value is not None})
+
+    def _find_places(self, values: Mapping[Key, float]) -> dict[Key, int]:
+        """None where there are not two: nobody is best alone."""
+        if len(values) < 2:
+            return {}
+        losses = {key: self.measure.loss(value) for key, value in values.items()}
         return {key: 1 + sum(other < loss for other in losses.values()) for key, loss in losses.items()}
 
     @cached_property
@@ -171,6 +192,7 @@ def make_leaderboard(
     measure: Measure,
     setting: str,
     lookup: Lookup = find_published,
+    rank: Collection[str] = (),
 ) -> Leaderboard:
     """Set results of one mechanism and rate beside each other.
 
@@ -186,6 +208,9 @@ def make_leaderboard(
         Which table was completed.
     lookup : callable
         Gives the paper's number and whether it is doubtful, or None.
+    rank : collection of str
+        Names of entries, or of methods, whose entry with most tasks is meant, that must be among the ranked
+        ones; those that have no result here are passed over.
 
     Returns
     -------
@@ -224,35 +249,59 @@ def make_leaderboard(
     lacking -= {key for (key, _), score in scores.items() if score.by_mask}
     scores = {(k, name): s for (k, name), s in scores.items() if name in datasets and k not in lacking}
     shown = [entry for key, entry in entries.items() if any(k == key for k, _ in scores)]
-    ranked, tasks = find_common(
-        {
-            e.key: {(name, mask) for (k, name), s in scores.items() if k == e.key for mask in s.by_mask}
-            for e in shown
-        }
-    )
+    tasks_of = {
+        e.key: {(name, mask) for (k, name), s in scores.items() if k == e.key for mask in s.by_mask}
+        for e in shown
+    }
+    wanted = _find_wanted(shown, tasks_of, rank)
+    ranked, tasks = find_common(tasks_of, [entry.key for entry in wanted])
     board = Leaderboard(
         measure, setting, mechanism, rate, tuple(shown), tuple(datasets), scores,
-        tuple(e for e in shown if e.key in ranked), tasks, refused,
+        tuple(e for e in shown if e.key in ranked), tasks, refused, wanted,
     )  # fmt: skip
     return _order(board)
 
 
-def find_common(tasks_of: Mapping[Key, set[TaskKey]]) -> tuple[set[Key], tuple[TaskKey, ...]]:
+def _find_wanted(
+    entries: Sequence[Entry], tasks_of: Mapping[Key, set[TaskKey]], names: Collection[str]
+) -> tuple[Entry, ...]:
+    """Give the entries that names mean: of a method's the one with most tasks, of equals the newest."""
+    found = {}
+    for name in names:
+        meant = [e for e in entries if tasks_of[e.key] and is_named(e, name)]
+        if meant:
+            best = max(reversed(meant), key=lambda e: len(tasks_of[e.key]))
+            found[best.key] = best
+    return tuple(found.values())
+
+
+def is_named(entry: Entry, name: str) -> bool:
+    """Say whether a name is that of an entry, or of its method."""
+    return name.lower() in (entry.name.lower(), entry.key[0].lower())
+
+
+def find_common(
+    tasks_of: Mapping[Key, set[TaskKey]], wanted: Sequence[Key] = ()
+) -> tuple[set[Key], tuple[TaskKey, ...]]:
     """Choose which entries to rank on which tasks: all of these have all of those, and they are many results.
 
     Beginning with each entry in turn, the entry that shares most tasks with those taken is taken next; of
     all stages the one with most results, entries times tasks, is chosen, of equals that with most entries.
+    Where entries are wanted, it begins with all of these; if they share nothing, nobody is ranked.
 
     Examples
     --------
     >>> many, few = {("d", 0), ("e", 0), ("f", 0)}, {("d", 0)}
     >>> find_common({("a", ""): many, ("b", ""): many, ("c", ""): few})[1]
     (('d', 0), ('e', 0), ('f', 0))
+    >>> find_common({("a", ""): many, ("b", ""): many, ("c", ""): few}, [("c", "")])[1]
+    (('d', 0),)
     """
     keys = [key for key in tasks_of if tasks_of[key]]
     best: tuple[int, set[TaskKey]] = (0, set())
-    for first in keys:
-        common, waiting, count = set(tasks_of[first]), [key for key in keys if key != first], 1
+    for begin in [list(wanted)] if wanted else [[key] for key in keys]:
+        common, count = set.intersection(*(tasks_of[key] for key in begin)), len(begin)
+        waiting = [key for key in keys if key not in begin]
         while common:
             # One entry cannot be ranked, so two of anything are better than one of much.
             size = len(common) * count if count > 1 else 1
@@ -274,8 +323,9 @@ def _make_score(group: Sequence[Record], name: str, published: tuple[float, bool
     if not values and not failures and not cannot:
         return None
     number, doubtful = published or (None, False)
-    alone = all(r.alone for r in group if name in r.values)
-    return Score(values, failures, cannot, number, doubtful, alone)
+    scored = [r for r in group if name in r.values]
+    alone, drawn = all(r.alone for r in scored), all(r.rows_drawn for r in scored)
+    return Score(values, failures, cannot, number, doubtful, alone, drawn)
 
 
 def _refuse_other_draws(
@@ -310,10 +360,7 @@ def _order(board: Leaderboard) -> Leaderboard:
         board.left_out,
         key=lambda e: (-sum(bool(s.by_mask) for (key, _), s in board.scores.items() if key == e.key), e.name),
     )
-    return Leaderboard(
-        board.measure, board.setting, board.mechanism, board.rate, (*ranked, *rest), board.datasets,
-        board.scores, ranked, board.tasks, board.refused,
-    )  # fmt: skip
+    return replace(board, entries=(*ranked, *rest), ranked=ranked)
 
 
 def title_board(board: Leaderboard) -> str:

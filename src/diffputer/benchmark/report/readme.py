@@ -6,11 +6,10 @@ puts the table of the rows of record between two comments of the page, and the f
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -20,17 +19,15 @@ from ..published import PUBLISHED_RATE, find_published
 from .document import make_boards
 from .entries import Entry, list_entries
 from .layout import Cell, Table
-from .leaderboard import Leaderboard, Lookup, TaskKey
+from .leaderboard import Leaderboard, Lookup
 from .markdown import escape_markdown, write_table
 from .measures import MEASURES
+from .of_record import keep_record
 from .pareto import average_seconds, describe_busy, draw_error_against_seconds
-from .records import Record, Results
+from .records import Results
 
 #: Of which the README tells: the suite of record, and rows of DiffPuter on a GPU that no suite has yet.
 RECORD = ("paper-mcar", "conditional/mcar-h200.csv")
-#: DiffPuter as it is has these labels, none in a suite; others were experiments.
-LABELS = ("", "balanced", "balanced-retimed")
-_OURS = "diffputer-"
 _BEGIN, _END = "<!-- the rows of record: make record -->", "<!-- end of the rows of record -->"
 
 
@@ -135,50 +132,6 @@ def summarise(
     return "\n".join([*write_table(table), "", escape_markdown(" ".join(below)), ""]), figure
 
 
-def keep_record(results: Results) -> Results:
-    """Leave out DiffPuter's variants that were experiments, and masks that not all methods have.
-
-    Of methods that differ in how many masks they have those count that all have which have every data set
-    of DiffPuter's: a rival is not left out because it is slower than others. DiffPuter's
-    rows are of one entry, its default as it was: a constant that has changed since is measured anew where
-    it changes results.
-    """
-    kept = _as_one([r for r in results.final if not _is_ours(r) or r.label in LABELS])
-    tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
-    for record in kept:
-        if not record.error:
-            of_entry = tasks.setdefault((record.mechanism, record.rate, record.setting), {})
-            of_entry.setdefault(record.entry, set()).add(record.task)
-    common = {kind: _find_tasks(of_entry) for kind, of_entry in tasks.items()}
-    final = (r for r in kept if r.task in common.get((r.mechanism, r.rate, r.setting), ()))
-    return dataclasses.replace(results, final=tuple(final))
-
-
-def _as_one(records: list[Record]) -> list[Record]:
-    """Give rows of DiffPuter the settings of the newest of them; of one task the newest counts."""
-    newest = {r.method: (r.settings_hash, r.settings) for r in records if _is_ours(r)}
-    kept = {}
-    for record in records:
-        if now := newest.get(record.method):
-            record = dataclasses.replace(record, settings_hash=now[0], settings=now[1])
-        kept[record.mechanism, record.rate, record.setting, record.task, record.entry] = record
-    return list(kept.values())
-
-
-def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:
-    """Give the tasks that every entry has which has all data sets that DiffPuter's entries have in common."""
-    ours = [tasks for (method, _), tasks in of_entry.items() if method.startswith(_OURS)]
-    if not ours:
-        return set()
-    datasets = set.intersection(*({name for name, _ in tasks} for tasks in ours))
-    full = [tasks for tasks in of_entry.values() if datasets <= {name for name, _ in tasks}]
-    return {task for task in set.intersection(*ours, *full) if task[0] in datasets}
-
-
-def _is_ours(record: Record) -> bool:
-    return record.method.startswith(_OURS)
-
-
 def replace_table(page: str, table: str) -> str:
     """Put a table between the two comments of a page.
 
@@ -201,8 +154,7 @@ def _write_average(entry: Entry, board: Leaderboard) -> Cell:
     value = board.average(entry)
     if value is None:
         return Cell()
-    averages = [a for other in board.ranked if (a := board.average(other)) is not None]
-    place = 1 + sum(board.measure.loss(a) < board.measure.loss(value) for a in averages)
+    place = board.average_places.get(entry.key)
     return Cell(board.measure.show(value), place=place if place in (1, 2) else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,11 @@ Points = dict[float, dict[int, float]]
 _PUBLISHED_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "linestyle": (0, (6, 3))}
 _TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
 _LEGEND_WIDTH = 34
+#: An axis from 0 ends at so many times the largest number: at its very end a line would be cut in half.
+_HEADROOM = 1.08
+#: How labels name a setting, and what they are where nothing else was changed.
+_LETTERS = {"n_draws": "N", "sampling_steps": "M"}
+_UNCHANGED = ("", "base", "default")
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,10 @@ def _collect(
 def _collect_setting(
     records: Iterable[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str, name: str
 ) -> Curves | None:
-    """Lines of results whose settings differ in one only."""
+    """Lines of results that differ in one setting only, in their labels too.
+
+    A label tells of what settings do not: an experiment that changed the code has the settings of others.
+    """
     panels: dict[str, dict[str, Points]] = {}
     first: dict[str, Entry] = {}
     for record in records:
@@ -134,7 +143,8 @@ def _collect_setting(
         if isinstance(x, bool) or not isinstance(x, int | float):
             continue
         others = {k: v for k, v in record.settings.items() if k != name}
-        line = json.dumps([record.method, others], sort_keys=True, default=str)
+        rest = _drop_setting(record.label, name)
+        line = json.dumps([record.method, others, rest], sort_keys=True, default=str)
         first.setdefault(line, entries[record.entry])
         points = panels.setdefault(record.dataset, {}).setdefault(line, {})
         points.setdefault(float(x), {})[record.mask_seed] = record.values[measure.name] * measure.scale
@@ -149,6 +159,18 @@ def _collect_setting(
         for line in used
     }
     return Curves(kept, names, {line: styles[first[line].key] for line in used})
+
+
+def _drop_setting(label: str, name: str) -> str:
+    """Give what a label says besides a setting's value.
+
+    >>> _drop_setting("lr 1e-4, N = 20, 8 rounds", "n_draws"), _drop_setting("n_draws=5", "n_draws")
+    ('lr 1e-4, 8 rounds', '')
+    """
+    said = rf"\b(?:{name}|{_LETTERS[name]})\s*=\s*\d+"
+    parts = (re.sub(said, "", part).strip() for part in label.split(","))
+    rest = ", ".join(part for part in parts if part)
+    return "" if rest in _UNCHANGED else rest
 
 
 def _drop_masks(points: Points) -> Points:
@@ -213,7 +235,7 @@ def _draw(
             lowest = figure.add_subplot(n_rows * 2, n_columns, (row * 2 + 1) * n_columns + column + 1)
             clean(lowest)
             _draw_lines(lowest, below[0], dataset, logarithmic, curves.styles)
-            lowest.set_ylim(bottom=0)
+            lowest.set_ylim(0, max(lowest.get_ylim()[1], _HEADROOM * lowest.dataLim.y1))
             if column == 0:
                 lowest.set_ylabel(below[1].heading, fontsize=SMALL, color=GREY)
         if place >= len(names) - n_columns:

@@ -18,6 +18,8 @@ DASH, NOT_RUN = "–", ""
 #: More pairs than these: only those with the best entry are listed.
 MOST_PAIRS = 15
 _LONGEST_REASON = 240
+#: Of what an energy distance is where a row tells of no draws.
+_OF_ONE_FILLING = "of the table filled in once, not of draws, which alone vary as the truth does"
 
 
 def tabulate_board(board: Leaderboard, explain: Explain = find_note) -> Table:
@@ -29,7 +31,6 @@ def tabulate_board(board: Leaderboard, explain: Explain = find_note) -> Table:
     places = {name: board.places(name) for name in board.datasets}
     averages = {e.key: average for e in board.ranked if (average := board.average(e)) is not None}
     with_ratio = any(board.average_ratio(entry) for entry in board.entries)
-    order = _places({key: board.measure.loss(value) for key, value in averages.items()})
     rows = []
     for entry in board.entries:
         scores = [board.score(entry, name) for name in board.datasets]
@@ -39,7 +40,7 @@ def tabulate_board(board: Leaderboard, explain: Explain = find_note) -> Table:
             cells.append(_fill(score, board.measure, places[name].get(entry.key), footnotes, why))
         counts = sorted({len(score.by_mask) for score in scores if score is not None and score.by_mask})
         average, rank = averages.get(entry.key), board.mean_ranks.get(entry.key)
-        cells.append(_number(average, board.measure.show, order.get(entry.key)))
+        cells.append(_number(average, board.measure.show, board.average_places.get(entry.key)))
         cells.append(_number(rank, lambda value: f"{value:.2f}"))
         if with_ratio:
             ratio = board.average_ratio(entry)
@@ -98,6 +99,8 @@ def _fill(
         notes.append(footnotes.setdefault(kind + _shorten(reason), len(footnotes) + 1))
     if measure.name in OF_TIME and score.by_mask and not score.alone:
         notes.append(footnotes.setdefault("the machine did other work at the same time", len(footnotes) + 1))
+    if measure.name == "energy" and score.by_mask and not score.drawn:
+        notes.append(footnotes.setdefault(_OF_ONE_FILLING, len(footnotes) + 1))
     if why:
         notes.append(footnotes.setdefault(why, len(footnotes) + 1))
     if score.mean is None:
@@ -121,10 +124,6 @@ def _number(value: float | None, show: Callable[[float], str], place: int | None
     if value is None:
         return Cell()
     return Cell(show(value), place=place if place in (1, 2) else None, order=value)
-
-
-def _places(losses: Mapping[Key, float]) -> dict[Key, int]:
-    return {key: 1 + sum(other < loss for other in losses.values()) for key, loss in losses.items()}
 
 
 def tabulate_pairs(board: Leaderboard) -> Table:

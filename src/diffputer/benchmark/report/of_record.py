@@ -1,0 +1,65 @@
+"""Which results are of record: DiffPuter as it is, and rivals, on tasks that all have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from .leaderboard import TaskKey
+from .records import Record, Results
+
+#: DiffPuter as it is has these labels, none in a suite; others were experiments.
+LABELS = ("", "balanced", "balanced-retimed")
+_OURS = "diffputer-"
+
+
+def keep_record(results: Results) -> Results:
+    """Leave out DiffPuter's variants that were experiments, and masks that not all methods have.
+
+    Of methods that differ in how many masks they have those count that all have which have every data set
+    of DiffPuter's: a rival is not left out because it is slower than others. DiffPuter's
+    rows are of one entry, its default as it was: a constant that has changed since is measured anew where
+    it changes results.
+    """
+    of_record = [r for r in results.final if _is_of_record(r)]
+    kept = _as_one(of_record)
+    tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
+    for record in kept:
+        if not record.error:
+            of_entry = tasks.setdefault((record.mechanism, record.rate, record.setting), {})
+            of_entry.setdefault(record.entry, set()).add(record.task)
+    common = {kind: _find_tasks(of_entry) for kind, of_entry in tasks.items()}
+    final = (r for r in kept if r.task in common.get((r.mechanism, r.rate, r.setting), ()))
+    curve = tuple(r for r in results.curve if _is_of_record(r))
+    named = {str(r) for r in (*of_record, *curve)}
+    repeated = (name for name in results.repeated if name in named)
+    return dataclasses.replace(results, final=tuple(final), curve=curve, repeated=tuple(repeated))
+
+
+def _as_one(records: list[Record]) -> list[Record]:
+    """Give rows of DiffPuter the settings of the newest of them; of one task the newest counts."""
+    newest = {r.method: (r.settings_hash, r.settings) for r in records if _is_ours(r)}
+    kept = {}
+    for record in records:
+        if now := newest.get(record.method):
+            record = dataclasses.replace(record, settings_hash=now[0], settings=now[1])
+        kept[record.mechanism, record.rate, record.setting, record.task, record.entry] = record
+    return list(kept.values())
+
+
+def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:
+    """Give the tasks that every entry has which has all data sets that DiffPuter's entries have in common."""
+    ours = [tasks for (method, _), tasks in of_entry.items() if method.startswith(_OURS)]
+    if not ours:
+        return set()
+    datasets = set.intersection(*({name for name, _ in tasks} for tasks in ours))
+    full = [tasks for tasks in of_entry.values() if datasets <= {name for name, _ in tasks}]
+    return {task for task in set.intersection(*ours, *full) if task[0] in datasets}
+
+
+def _is_of_record(record: Record) -> bool:
+    return not _is_ours(record) or record.label in LABELS
+
+
+def _is_ours(record: Record) -> bool:
+    return record.method.startswith(_OURS)
