@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 TEST_ROWS = 5_000  # Little's test at most
-TEST_WORK = 1e7  # patterns times columns cubed up to which it is of all columns
+TEST_WORK = 1e7  # patterns times columns cubed up to which it is of all columns: about two CPU seconds
 CROWDED = 0.25  # patterns for each row from which it sees next to nothing
 TEST_COLUMNS = 10  # at most, where there is too much work or too many patterns
 TREE_ROWS, TREE_TARGETS, TREE_FEATURES = 2_000, 20, 50  # asking trees at most
