@@ -154,6 +154,46 @@ def test_the_coverage_page_shows_the_committed_summary() -> None:
     assert put_into_page(page, write_part(make_report(lines))) == page
 
 
+def test_coverages_of_the_imputation_page_are_those_of_the_summary() -> None:
+    from diffputer.benchmark.coverage.summary import read_summary
+
+    page = (ROOT / "docs" / "multiple-imputation.md").read_text()
+    lines = read_summary(ROOT / "benchmarks" / "coverage" / "summary.csv")
+
+    def means(what: str, design: str, method: str, rate: float, mechanism: str) -> list[float]:
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for line in lines:
+            if (line.design, line.method, line.mechanism) == (
+                design,
+                method,
+                mechanism,
+            ) and line.rate == rate:
+                found[line.estimand.startswith("mean(")].append(getattr(line, what))
+        return [sum(values) / len(values) for values in found.values()]  # of coefficients, of column means
+
+    def both(what: str, method: str, rate: float) -> list[float]:
+        return [one for sort in ("mcar", "mar") for one in means(what, "linear", method, rate, sort)]
+
+    methods = {"none": "diffputer-none", "linear": "diffputer-linear", "chained": "mice-norm"}
+    for name, method in methods.items():
+        row = next(line for line in page.splitlines() if re.match(rf'\| `?"?{name}\b.*\d–\d', line))
+        shown = [tuple(map(int, pair)) for pair in re.findall(r"(\d+)–(\d+) %", row)]
+        found = [both("coverage", method, rate) for rate in (0.2, 0.5)]
+        assert shown == [(int(100 * min(one) + 0.5), int(100 * max(one) + 0.5)) for one in found]
+    ours, theirs = (
+        [one for rate in (0.2, 0.5) for one in both("width", methods[name], rate)]
+        for name in ("linear", "chained")
+    )
+    ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} times those of the chained regressions" in page
+    best = means("coverage", "nonlinear", "diffputer-linear", 0.2, "mcar")[0]
+    worst, chained = (
+        means("coverage", "nonlinear", methods[name], 0.5, "mar")[0] for name in ("linear", "chained")
+    )
+    assert f"coefficients at {100 * best:.0f} % with 20 % MCAR" in page
+    assert f"down to {100 * worst:.0f} % with 50 % MAR (chained regressions {100 * chained:.0f} %)" in page
+
+
 def test_numbers_of_the_reproduction_table_are_those_of_the_rows() -> None:
     with open(RESULTS / "paper-engine" / "mcar-h200.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if not row["em_round"]]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from diffputer import DiffPuter
-from diffputer.held_out import cell_error, choose_held_out, column_errors
+from diffputer.held_out import cell_error, choose_held_out, column_errors, ratio_errors
 
 from .conftest import TINY, ugly_frame
 
@@ -38,7 +38,7 @@ def test_a_column_that_others_tell_is_scored_well_and_noise_is_not() -> None:
     imputer = DiffPuter(random_state=0, **SMALL).fit(frame_of(1500))
     scores = imputer.held_out_scores_
     assert scores is not None
-    assert list(scores.columns) == ["kind", "n", "error", "baseline", "ratio"]
+    assert list(scores.columns) == ["kind", "n", "error", "baseline", "ratio", "ratio_error"]
     assert scores.index.tolist() == ["x", "twin", "noise", "side"]
     assert scores.loc[["x", "twin"], "ratio"].max() < 0.5
     assert scores.loc["side", "ratio"] < 0.6
@@ -104,6 +104,20 @@ def test_errors_of_columns_add_up_to_that_of_all_cells() -> None:
     assert cell_error(truth, filled, cells, blocks, n_levels) == pytest.approx(
         np.nansum(errors * n) / n.sum()
     )
+
+
+def test_the_standard_error_of_a_ratio_is_what_repetition_shows() -> None:
+    rng = np.random.default_rng(0)
+    signal, noise = rng.normal(size=(2, 400, 300))
+    truth, mean = np.exp(signal + noise), np.exp(signal + 0.5)  # a long tail, and what is expected of it
+    where = np.ones(truth.shape, dtype=bool), np.arange(300), np.zeros(300, dtype=np.int64)
+    own = np.full_like(truth, np.e)
+    given = [one.astype(np.float32) for one in (truth, mean, own)]
+    errors, baselines = (column_errors(given[0], one, *where)[0] for one in given[1:])
+    claimed = ratio_errors(*given, *where)
+    assert np.sqrt((claimed**2).mean()) == pytest.approx((errors / baselines).std(), rel=0.15)
+    none = np.zeros_like(where[0])
+    assert np.isnan(ratio_errors(*given, none, *where[1:])).all()
 
 
 def test_choosing_cells_takes_no_list_of_all_cells() -> None:

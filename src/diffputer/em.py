@@ -40,6 +40,7 @@ from .held_out import (
     column_centres,
     column_errors,
     hold_out_copies,
+    ratio_errors,
 )
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
@@ -254,6 +255,9 @@ def fit_em(
         if not held_cells.any() or not earlier or score < min(earlier):
             state.best_round, state.best_weights = k, state.weights
             state.best_errors, _ = column_errors(truth, completed, held_cells, blocks, engine.n_levels)
+            state.best_ratio_errors = ratio_errors(
+                truth, completed, centres, held_cells, blocks, engine.n_levels
+            )
         if checkpoint:
             checkpoint.save(state)
     engine.restore(state.best_weights)
@@ -262,7 +266,7 @@ def fit_em(
     errors = None
     if state.best_errors is not None and held_cells.any():
         baselines, n = column_errors(truth, centres, held_cells, blocks, engine.n_levels)
-        errors = ColumnErrors(np.unique(blocks), n, state.best_errors, baselines)
+        errors = ColumnErrors(np.unique(blocks), n, state.best_errors, baselines, state.best_ratio_errors)
     return EMResult(engine, bounds, state.trace, state.best_round, errors)
 
 

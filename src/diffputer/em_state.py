@@ -25,6 +25,8 @@ class EMState:
     best_round: int = 0
     best_errors: NDArray[np.float64] | None = None
     """Of the held-out cells of each column. Shape: [c]."""
+    best_ratio_errors: NDArray[np.float64] | None = None
+    """Standard errors of these beside those of the column's centre. Shape: [c]."""
     under_way: UnderWay | None = None
     """The M-step of the round after those in the trace, as far as it has come."""
 

@@ -41,16 +41,18 @@ class ColumnErrors:
     """Mean absolute error in standard deviations of the column; of levels, the share that is wrong."""
     baseline: NDArray[np.float64]
     """The same for the column's mean or most frequent level."""
+    ratio_error: NDArray[np.float64] | None = None
+    """Standard error of error / baseline, from both errors of each cell; older models do not have it."""
 
     def to_frame(self, schema: Schema) -> pd.DataFrame:
-        """Give one row for each column, by name: kind, n, error, baseline and their ratio.
+        """Give one row for each column, by name: kind, n, error, baseline, their ratio, its standard error.
 
         Examples
         --------
         >>> from diffputer.tables.schema import Column
-        >>> errors = ColumnErrors(np.array([0]), np.array([9]), np.array([0.2]), np.array([0.8]))
+        >>> errors = ColumnErrors(*(np.array([value]) for value in (0, 9, 0.2, 0.8, 0.05)))
         >>> errors.to_frame(Schema((Column("x", "continuous"),))).to_dict("records")
-        [{'kind': 'continuous', 'n': 9, 'error': 0.2, 'baseline': 0.8, 'ratio': 0.25}]
+        [{'kind': 'continuous', 'n': 9, 'error': 0.2, 'baseline': 0.8, 'ratio': 0.25, 'ratio_error': 0.05}]
         """
         chosen = [schema.columns[position] for position in self.columns]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,6 +64,7 @@ class ColumnErrors:
                 "error": self.error,
                 "baseline": self.baseline,
                 "ratio": ratio,
+                "ratio_error": np.nan if self.ratio_error is None else self.ratio_error,
             },
             index=pd.Index([column.name for column in chosen], tupleize_cols=False, name="column"),
         )
@@ -159,13 +162,57 @@ def column_errors(
     >>> column_errors(truth, truth + 0.5, cells, np.arange(2), np.zeros(2, dtype=np.int64))
     (array([0.5, nan]), array([2, 0]))
     """
+    errors = _errors_of_cells(truth, completed, cells, blocks, n_levels)
+    means = [float(one.mean()) if one.size else np.nan for one in errors]
+    return np.array(means), np.array([one.size for one in errors])
+
+
+def ratio_errors(
+    truth: NDArray[np.float32],
+    completed: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    cells: NDArray[np.bool_],
+    blocks: NDArray[np.int64],
+    n_levels: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Give the standard error of each column's error over that of its centre, NaN with fewer than two cells.
+
+    Both errors are of the same cells, so that of a ratio of means is that of the residuals e - r b: cells
+    that both miss by as much say nothing against the ratio, and long tails widen it as they should.
+
+    Shape: truth, completed, centres, cells [n, d], blocks, n_levels [d] -> [c].
+
+    Examples
+    --------
+    >>> truth = np.array([[1.0], [2.0], [3.0], [6.0]], dtype=np.float32)
+    >>> where = np.ones((4, 1), dtype=bool), np.arange(1), np.zeros(1, dtype=np.int64)
+    >>> ratio_errors(truth, truth / 2, truth * 0, *where), ratio_errors(truth, truth - 1, truth * 0, *where)
+    (array([0.]), array([0.12001372]))
+    """
+    errors, own = (_errors_of_cells(truth, one, cells, blocks, n_levels) for one in (completed, centres))
+    found = np.full(len(errors), np.nan)
+    for place, (e, b) in enumerate(zip(errors, own, strict=True)):
+        if e.size > 1 and b.any():
+            residuals = e - e.mean() / b.mean() * b
+            found[place] = residuals.std(ddof=1) / np.sqrt(e.size) / b.mean()
+    return found
+
+
+def _errors_of_cells(
+    truth: NDArray[np.float32],
+    completed: NDArray[np.float32],
+    cells: NDArray[np.bool_],
+    blocks: NDArray[np.int64],
+    n_levels: NDArray[np.int64],
+) -> list[NDArray[np.float64]]:
+    """Give, column by column, the absolute errors of its cells; of several encoded columns their mean."""
     columns, counts = np.unique(blocks, return_counts=True)
-    total, n_cells = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
+    found = [np.zeros(0) for _ in columns]
     for j in range(len(blocks)):
-        error = np.abs(completed[cells[:, j], j] - truth[cells[:, j], j])
+        error = np.abs(completed[cells[:, j], j] - truth[cells[:, j], j]).astype(np.float64)
         if n_levels[j]:
             error = np.minimum(error, 1)
         place = np.searchsorted(columns, blocks[j])
-        total[place] += float(error.sum(dtype=np.float64)) / counts[place]
-        n_cells[place] = len(error)  # cells are held out whole
-    return np.where(n_cells > 0, total / np.maximum(n_cells, 1), np.nan), n_cells
+        earlier = found[place] if found[place].size else 0.0  # cells are held out whole
+        found[place] = earlier + error / counts[place]
+    return found

@@ -355,7 +355,8 @@ class Imputations(Sequence[Any]):
     def std(self) -> pd.DataFrame:
         """Give the standard deviation between draws of each filled number; NaN elsewhere.
 
-        In the units of the column; in seconds for dates, durations and times of day.
+        In the units of the column; in seconds for dates, durations and times of day. Always a
+        pandas.DataFrame, also of draws of polars or pyarrow tables.
         """
         self._need_draws(2)
         deviations = np.full(self._table.missing.shape, np.nan)

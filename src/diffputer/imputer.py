@@ -109,8 +109,8 @@ churn
     trace_ : list of EMRound
         Loss, change and held-out error of every EM round.
     held_out_scores_ : pandas.DataFrame or None
-        Of each column: kind, n (cells held out), error (absolute, in standard deviations; share of wrong
-        levels), baseline (of the mean or most frequent level), ratio. None if no cells were held out.
+        Of each column: kind, n (cells held out), error (of expected values, whatever ``estimate`` is),
+        baseline (the column mean's or top level's), ratio, ratio_error. None if no cells were held out.
     seed_ : int
         The seed in use; pass it as ``random_state`` to repeat the fit.
     n_features_in_, feature_names_in_

@@ -37,14 +37,15 @@ from .trace import EMRound
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 8
+VERSION = 9
 #: Versions before this one are not read.
-OLDEST_VERSION = 8
+OLDEST_VERSION = 9
 #: What to do about a file that cannot be read.
 _REMEDIES = {
     MODEL: "Name the file that was saved, copy it again, or fit again.",
     CHECKPOINT: "Remove it to start afresh, or name another path.",
 }
+_ERRORS = ("best_errors", "best_ratio_errors")
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
@@ -155,7 +156,7 @@ def write_model(
             "best_round": result.best_round,
             "resampled": [dataclasses.asdict(engine.settings) for engine in result.resampled],
             "held_out": result.held_out
-            and {name: value.tolist() for name, value in vars(result.held_out).items()},
+            and {name: one.tolist() for name, one in vars(result.held_out).items() if one is not None},
         }
     write_file(path, MODEL, tensors, facts)
 
@@ -304,7 +305,7 @@ class FileCheckpoint:
                 weights=_part(tensors, "weights."),
                 best_weights=_part(tensors, "best_weights."),
                 best_round=int(facts["best_round"]),
-                best_errors=tensors["best_errors"].numpy() if "best_errors" in tensors else None,
+                **{name: tensors[name].numpy() for name in _ERRORS if name in tensors},
                 under_way=_under_way(tensors, facts.get("under_way")),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -322,8 +323,8 @@ class FileCheckpoint:
         tensors |= {f"weights.{k}": v for k, v in state.weights.items()}
         # safetensors refuses tensors that share memory.
         tensors |= {f"best_weights.{k}": v.clone() for k, v in state.best_weights.items()}
-        if state.best_errors is not None:
-            tensors["best_errors"] = torch.from_numpy(state.best_errors)
+        errors = {name: getattr(state, name) for name in _ERRORS}
+        tensors |= {name: torch.from_numpy(one) for name, one in errors.items() if one is not None}
         facts = {
             "fingerprint": self._fingerprint,
             "best_round": state.best_round,

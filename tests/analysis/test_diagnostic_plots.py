@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import diffputer.analysis as analysis
 from diffputer.analysis import (
@@ -92,6 +93,22 @@ def test_a_constant_that_is_filled_with_itself_has_bars_of_the_same_height():
     holes = pd.DataFrame({"k": [7.0, 7.0, 7.0, None]})
     axes = render(plot_density(holes, [holes.fillna(7.0)] * 3, "k"))
     assert [bar.get_height() for bar in axes.patches] == [1.0, 1.0]
+
+
+def test_a_constant_has_a_legend_and_hatched_bars_as_a_category_has():
+    holes = pd.DataFrame({"k": [7.0, 7.0, None] * 5, "c": ["a", "a", None] * 5})
+    for column, value in (("k", 7.0), ("c", "a")):
+        axes = plot_density(holes, holes.fillna({column: value}), column)
+        assert [bar.get_hatch() for bar in axes.patches] == [None, "////"]
+        drawn = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert drawn == ["observed", "filled"]
+
+
+def test_one_row_is_one_row_and_has_no_halves():
+    axes = plot_missing_matrix(pd.DataFrame({"a": [1.0], "b": [None]}))
+    texts = [text.get_text() for text in axes.get_figure().findobj(Text)]
+    assert any("1 row," in text for text in texts)
+    assert all(float(tick).is_integer() for tick in axes.get_yticks())
 
 
 def test_columns_that_were_left_alone_have_a_sentence():

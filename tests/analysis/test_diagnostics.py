@@ -176,10 +176,19 @@ def test_levels_that_were_never_filled():
     holes = pd.DataFrame({"c": pd.Categorical(["a"] * 90 + ["b"] * 10 + [None] * 50, categories=list("abz"))})
     got = never_filled(holes, [holes.fillna("a")] * 2)
     assert got["level"].tolist() == ["b"]  # z was declared and never seen
-    assert got["expected"][0] == pytest.approx(10.0)
-    assert got["probability"][0] == pytest.approx(0.9**100)
+    assert got["expected"][0] == pytest.approx(5.0)
+    assert got["probability"][0] == pytest.approx(0.9**50)
     assert never_filled(holes, holes).empty
     assert never_filled(holes, [holes.fillna("a"), holes.fillna("b")]).empty
+
+
+def test_draws_of_the_same_cells_make_an_unfilled_level_no_less_likely():
+    holes = pd.DataFrame({"c": ["a"] * 95 + ["b"] * 5 + [None] * 5, "x": range(105)})
+    filled = holes.fillna({"c": "a"})
+    once, often = never_filled(holes, [filled]), never_filled(holes, [filled] * 20)
+    pd.testing.assert_frame_equal(once, often)
+    assert once["expected"].tolist() == pytest.approx([0.25])
+    assert once["probability"].tolist() == pytest.approx([0.95**5])
 
 
 def exact_normal(table, m):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,3 +219,15 @@ def test_statistics_may_be_arrays_of_one_number() -> None:  # as statsmodels giv
     assert diffputer.pool_statistics([np.array([[4.0]]), np.array([9.0])], 2) == diffputer.pool_statistics(
         [4.0, 9.0], 2
     )
+
+
+def test_a_mixed_model_without_a_covariance_is_pointed_to_its_fixed_effects() -> None:
+    names = ["x", "Group Var"]
+    covariance = pd.DataFrame([[1.0, np.nan], [np.nan, np.nan]], names, names)
+    params = pd.Series([2.0, 0.0], names)
+    result = SimpleNamespace(params=params, fe_params=params[:1], cov_params=lambda: covariance)
+    with pytest.raises(InputError, match=r"return the fixed effects, \(result\.fe_params"):
+        diffputer.pool([result] * 3)
+    del result.fe_params
+    with pytest.raises(InputError, match=r"must be finite.*fitted to that table\.$"):
+        diffputer.pool([result] * 3)

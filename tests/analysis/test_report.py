@@ -296,7 +296,7 @@ def test_a_test_of_some_columns_is_called_so(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(300, 12)), columns=[f"v{k}" for k in range(12)])
-    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    frame = frame.mask(rng.random(frame.shape) < 0.02)
     text = Page(make_report(frame, fill(frame))).text
     assert "Little's test is silent" in text
     monkeypatch.setattr(profiles, "TEST_WORK", 1)
@@ -304,6 +304,19 @@ def test_a_test_of_some_columns_is_called_so(monkeypatch: pytest.MonkeyPatch) ->
         "Little's test (of 10 of 12 columns of numbers) is silent"
         in Page(make_report(frame, fill(frame))).text
     )
+
+
+def test_a_test_that_cannot_tell_is_not_called_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "CROWDED", 1.0)  # all columns are tested, however many patterns there are
+    monkeypatch.setattr(profiles, "TREE_TARGETS", 1)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 20))
+    x[:, 1:][rng.random((100, 19)) < 1 / (1 + np.exp(1.4 - x[:, [0]]))] = np.nan
+    frame = pd.DataFrame(x, columns=[f"v{k}" for k in range(20)])
+    text = Page(make_report(frame, fill(frame))).text
+    assert "is silent" not in text
+    assert "evidence against missing" not in text
+    assert "cannot tell, as" in text
 
 
 def test_a_column_of_one_value_has_not_drifted() -> None:

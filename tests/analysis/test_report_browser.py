@@ -15,7 +15,9 @@ from diffputer.analysis import make_report, profiles
 from ..browser import BROWSER, DRIVER, Browser
 from .test_report import EVIL, draws_of
 
-pytestmark = pytest.mark.skipif(not (DRIVER and BROWSER), reason="chromium or chromedriver is not installed")
+pytestmark = pytest.mark.skipif(
+    not (DRIVER and BROWSER), reason="needs chromium and chromedriver: the report was not opened"
+)
 
 
 @pytest.fixture(scope="module")

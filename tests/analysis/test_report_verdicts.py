@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from diffputer.analysis import make_report
-from diffputer.analysis.origin import Origin
+from diffputer.analysis.origin import Origin, join_origins
 from diffputer.analysis.verdicts import Verdict, judge
+from diffputer.held_out import column_errors, ratio_errors
 
 from .test_report import Page, data_of, draws_of, table
 
@@ -44,21 +45,53 @@ def test_few_held_out_cells_settle_nothing(
     assert ("not known yet" in page.split('id="data"')[0]) == (not bar)
 
 
-def test_verdicts_are_right_as_often_as_they_say() -> None:
+@pytest.mark.parametrize("tail", [0.0, 1.0, 2.0])
+def test_verdicts_are_right_as_often_as_they_say(tail: float) -> None:
     rng = np.random.default_rng(0)
 
     def share(r_squared: float, n: int, wanted: Verdict) -> float:
-        signal = np.sqrt(r_squared) * rng.normal(size=(2000, n))
-        truth = signal + np.sqrt(1 - r_squared) * rng.normal(size=(2000, n))
-        errors, baselines = np.abs(truth - signal).mean(axis=1), np.abs(truth).mean(axis=1)
-        pairs = zip(errors.tolist(), baselines.tolist(), strict=True)
-        return float(np.mean([judge(e, b, n, levels=False) == wanted for e, b in pairs]))
+        """Of normal columns, or of their exponentials: lognormal ones, up to a skewness of 400."""
+        signal = np.sqrt(r_squared) * rng.normal(size=(1000, n))
+        truth, expected, mean = signal + np.sqrt(1 - r_squared) * rng.normal(size=(1000, n)), signal, 0.0
+        if tail:
+            truth, mean = np.exp(tail * truth), float(np.exp(tail**2 / 2))
+            expected = np.exp(tail * signal + tail**2 * (1 - r_squared) / 2)
+        everywhere = np.ones(truth.T.shape, dtype=bool), np.arange(1000), np.zeros(1000, dtype=np.int64)
+        given = [one.T.astype(np.float32) for one in (truth, expected, np.full_like(truth, mean))]
+        errors, baselines = (column_errors(given[0], one, *everywhere)[0] for one in given[1:])
+        lines = zip(errors, baselines, ratio_errors(*given, *everywhere), strict=True)
+        return float(np.mean([judge(e, b, n, levels=False, ratio_error=s) == wanted for e, b, s in lines]))
 
     for n in (12, 50, 200):
         assert share(0.36, n, Verdict.NO_BETTER) < 0.05  # a fifth better than the mean
         assert share(0.0, n, Verdict.BETTER) < 0.05
     assert share(0.0, 200, Verdict.NO_BETTER) > 0.95
-    assert share(0.75, 50, Verdict.BETTER) > 0.95
+    assert share(0.9, 50, Verdict.BETTER) > 0.95
+
+
+def test_verdicts_without_standard_errors_suit_normal_columns() -> None:
+    rng = np.random.default_rng(0)
+    noise, signal = rng.normal(size=(2, 500, 50))
+    for strength, wanted in ((0.0, Verdict.NO_BETTER), (0.87, Verdict.BETTER)):
+        rest = np.sqrt(1 - strength**2) * noise
+        errors, baselines = np.abs(rest).mean(axis=1), np.abs(rest + strength * signal).mean(axis=1)
+        found = [judge(e, b, 50, levels=False) for e, b in zip(errors, baselines, strict=True)]
+        assert found.count(wanted) > 0.95 * len(found)
+
+
+def test_fits_that_are_joined_have_a_joined_standard_error() -> None:
+    one = held_out("continuous", 100, 0.5, 0.8)
+    assert one.held_out is not None
+    one.held_out["ratio_error"] = 0.1
+    other = Origin(seed=2, held_out=one.held_out)
+    joined = join_origins(one, other)
+    assert joined is not None
+    assert joined.held_out is not None
+    assert joined.held_out["ratio_error"].tolist() == pytest.approx([0.1 / np.sqrt(2)])
+    older = join_origins(one, held_out("continuous", 50, 0.5, 0.8))
+    assert older is not None
+    assert older.held_out is not None
+    assert "ratio_error" not in older.held_out
 
 
 def test_a_column_filled_from_a_handful_of_cells_is_a_warning_whatever_it_holds() -> None:

@@ -285,3 +285,34 @@ def test_the_energy_i_score_of_other_containers(convert):
     assert energy_i_score(convert(holes), draw, max_rows=200).score == pytest.approx(
         energy_i_score(holes, hot_deck, max_rows=200).score
     )
+
+
+@pytest.mark.parametrize("n_draws", [1, 5, 19, 20, 100])
+def test_coverage_is_the_level_whatever_the_number_of_draws(n_draws):
+    rng = np.random.default_rng(0)
+    found = coverage(rng.normal(size=20_000), rng.normal(size=(n_draws, 20_000)))
+    assert found == pytest.approx(0.9, abs=0.01)
+
+
+def test_scores_take_lists():
+    truth, draws = [0.0, 1.0], [[0.5, 0.5], [1.0, 3.0]]
+    arrays = np.array(truth), np.array(draws)
+    for score in (crps, coverage, probability_transform):
+        assert np.array_equal(score(truth, draws), score(*arrays))
+    assert level_score([0, 1], [[0, 1], [1, 1]]) == level_score(np.array([0, 1]), np.array([[0, 1], [1, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("truth", "draws", "words"),
+    [
+        ([0.0, np.nan], [[1.0, 1.0]] * 3, "1 of the truth is missing"),
+        ([0.0, 1.0], [[1.0, np.inf], [np.nan, 1.0], [0.0, 0.0]], "2 of the draws are missing"),
+        ([], np.empty((3, 0)), "there is none"),
+        ([1.0], np.empty((0, 1)), "there is none"),
+        (["a"], [["a"]] * 3, "must be numbers"),
+    ],
+)
+def test_scores_refuse_what_is_no_number_in_a_sentence(truth, draws, words):
+    for score in (crps, coverage, probability_transform):
+        with pytest.raises(InputError, match=words):
+            score(truth, draws)

@@ -294,9 +294,10 @@ def never_filled(table: Any, completed: Any, *, schema: Schema | None = None) ->
     Returns
     -------
     pandas.DataFrame
-        column, level, n_observed, expected (cells that would have it if filled cells were like observed
-        ones) and probability (of none among so many, were they drawn like observed ones); rarer levels of
-        long tables with a small probability are worth a look.
+        column, level, n_observed, expected (cells of one draw that would have it if filled cells were like
+        observed ones) and probability (of none among the cells of one draw, were they drawn like observed
+        ones; further draws of the same cells change neither); rarer levels of long tables with a small
+        probability are worth a look.
 
     Examples
     --------
@@ -315,11 +316,12 @@ def never_filled(table: Any, completed: Any, *, schema: Schema | None = None) ->
         observed = np.bincount(codes[0][~holes], minlength=len(levels))
         filled = np.concatenate([one[holes] for one in codes[1:]])
         counts = np.bincount(filled[filled >= 0], minlength=len(levels))
-        for code in np.flatnonzero((observed > 0) & (counts == 0)) if counts.sum() else []:
+        n_filled = float(counts.sum()) / len(forms)  # draws of a cell are alike: they are no more cells
+        for code in np.flatnonzero((observed > 0) & (counts == 0)) if n_filled else []:
             share = observed[code] / observed.sum()
-            probability = float((1 - share) ** counts.sum())
+            probability = float((1 - share) ** n_filled)
             lines.append(
-                (column.name, levels[code], int(observed[code]), float(share * counts.sum()), probability)
+                (column.name, levels[code], int(observed[code]), float(share * n_filled), probability)
             )
     return pd.DataFrame(lines, columns=["column", "level", "n_observed", "expected", "probability"])
 

@@ -83,7 +83,15 @@ def read_estimates(result: Any, place: str = "the result") -> Estimates:
     if isinstance(result, Estimates):
         return _checked(result, place)
     if hasattr(result, "params") and callable(getattr(result, "cov_params", None)):
-        return _checked(_of_statsmodels(result, place), place)
+        try:
+            return _checked(_of_statsmodels(result, place), place)
+        except InputError as error:
+            if not hasattr(result, "fe_params"):
+                raise
+            raise InputError(
+                f"{error} In a mixed model variances of random effects may be zero, and have no covariance "
+                "then: return the fixed effects, (result.fe_params, their covariance)."
+            ) from error
     if hasattr(result, "coef_"):
         covariance = getattr(result, "covariance_", getattr(result, "sigma_", None))
         if covariance is None:

@@ -41,6 +41,7 @@ Booleans = NDArray[np.bool_]
 
 MOST_POINTS = 800  # of one strip or one sort of point; more are drawn by chance
 MOST_LEVELS = 12  # of a category; the rest is one
+HATCHED: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.4, "hatch": "////"}  # bars of filled cells
 _OBSERVED_MARK: dict[str, Any] = {
     "marker": "o",
     "s": 9,
@@ -99,12 +100,13 @@ def plot_density(
     groups = [finite(cells[0].numbers()[~holes]), *(finite(one.numbers()[holes]) for one in cells[1:])]
     groups, low, high = fit_to_axis(axes.xaxis, what, groups)
     words = "filled" if len(groups) == 2 else f"filled, {len(groups) - 1} times"
-    handles = [Patch(**OBSERVED, label="observed"), Line2D([], [], **IMPUTED, linewidth=1.5, label=words)]
-    legend(axes, handles)
+    handles: list[Any] = [Patch(**OBSERVED, label="observed")]
     if low == high:
-        plot_constant(axes, low, [groups[0], np.concatenate(groups[1:])])
+        legend(axes, [*handles, Patch(facecolor=IMPUTED["color"], **HATCHED, label=words)])
+        plot_constant(axes, low, [groups[0], np.concatenate(groups[1:])], **HATCHED)
         axes.spines["left"].set_visible(False)
         return axes
+    legend(axes, [*handles, Line2D([], [], **IMPUTED, linewidth=1.5, label=words)])
     edges, whole = edges_of(what, low, high)
     middle = (edges[:-1] + edges[1:]) / 2
     top = 0.0
@@ -332,9 +334,7 @@ def _level_bars(axes: Axes, cells: Sequence[Cells], holes: Booleans) -> None:
     places = np.arange(len(names))
     filled = shares[1:].mean(axis=0)
     axes.bar(places - 0.2, shares[0], 0.38, **OBSERVED, edgecolor="black", linewidth=0.4, label="observed")
-    axes.bar(
-        places + 0.2, filled, 0.38, **IMPUTED, edgecolor="black", linewidth=0.4, hatch="////", label="filled"
-    )
+    axes.bar(places + 0.2, filled, 0.38, **IMPUTED, **HATCHED, label="filled")
     if len(cells) > 2:
         low, high = shares[1:].min(axis=0), shares[1:].max(axis=0)
         axes.vlines(places + 0.2, low, high, color="black", linewidth=1.6)

@@ -21,6 +21,7 @@ Booleans = NDArray[np.bool_]
 
 TOLERANCE = 1e-6  # change of standardised means and covariances at which EM has converged
 MOST_ROUNDS = 500
+ALONE = 0.5  # share of rows with a pattern of their own above which the test cannot tell
 SINGULAR = 1e-8  # eigenvalue, in units of the largest, that counts as zero
 
 
@@ -41,6 +42,8 @@ class LittleTest:
         Different patterns of missing cells.
     converged : bool
         Whether EM did.
+    alone : float
+        Share of the rows that are the only one of their pattern.
     part : str
         What it was of, where it was not of all columns and rows; "" if it was.
     """
@@ -50,18 +53,32 @@ class LittleTest:
     p_value: float
     n_patterns: int
     converged: bool
+    alone: float = 0.0
     part: str = ""
+
+    @property
+    def tells(self) -> bool:
+        """Whether its p-value says anything: EM converged and most rows share their pattern with others.
+
+        The mean of a pattern of one row is that row: what is then tested is the tails of single rows.
+        """
+        return self.converged and self.alone <= ALONE
 
     def __str__(self) -> str:
         if np.isnan(self.p_value):
             return f"{self._name}: nothing to test (one pattern, or no numbers)"
         p = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
-        words = "evidence against" if self.p_value < 0.05 else "no evidence against"
-        note = "" if self.converged else "; EM did not converge"
-        return (
-            f"{self._name}: d² = {self.statistic:,.1f}, df = {self.df:,}, {p}: {words} missing "
-            f"completely at random{note}"
-        )
+        words = f"{'evidence' if self.p_value < 0.05 else 'no evidence'} against missing completely at random"
+        if not self.tells:
+            words = f"cannot tell, {self.why_not}"
+        return f"{self._name}: d² = {self.statistic:,.1f}, df = {self.df:,}, {p}: {words}"
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot tell; "" where it can."""
+        if not self.converged:
+            return "as EM did not converge"
+        return "" if self.tells else f"as {self.alone:.0%} of the rows have a pattern of their own"
 
     @property
     def _name(self) -> str:
@@ -79,6 +96,7 @@ def little_test(x: Any) -> LittleTest:
 
     What it cannot do: it looks at means alone, so that it misses missingness that moves only variances; far
     from normality or with patterns of few rows its p-values are rough; and not rejecting does not show MCAR.
+    Where most rows have a pattern of their own it has next to no power, and says that it cannot tell.
 
     Parameters
     ----------
@@ -125,7 +143,8 @@ def little_test(x: Any) -> LittleTest:
         return LittleTest(statistic, max(df, 0), float("nan"), len(patterns), converged)
     from scipy.stats import chi2
 
-    return LittleTest(statistic, df, float(chi2.sf(statistic, df)), len(patterns), converged)
+    alone = float((sizes == 1).sum()) / n
+    return LittleTest(statistic, df, float(chi2.sf(statistic, df)), len(patterns), converged, alone)
 
 
 def telling_columns(x: Floats, most: int) -> list[int]:

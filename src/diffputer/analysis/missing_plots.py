@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ..errors import SettingError
@@ -19,6 +20,7 @@ from ..tables.frames import read_table
 from ..tables.pieces import with_distinct_names
 from .profiles import co_missingness, patterns
 from .style import DARK, GREY, IMPUTED, OBSERVED, SMALL, head, label, name_places, new_axes, say
+from .wording import count as count_of
 
 Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
@@ -88,6 +90,7 @@ def plot_missing_matrix(
         axes.axvline(place - 0.5, color="white", linewidth=1.2 if len(shown) <= 30 else 0.5)
     name_places(axes.xaxis, [names[k] for k in shown], rotation=45, ha="right", rotation_mode="anchor")
     label(axes, y="rows, the most holes first" if sort else "rows")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # there is no half a row
     axes.spines[["left", "bottom"]].set_visible(False)
     return axes
 
@@ -289,7 +292,7 @@ def _most_missing(missing: Booleans, most: int) -> list[int]:
 def _counts(missing: Booleans, shown: int) -> str:
     n, p = missing.shape
     parts = f"{shown} of {p:,} columns, " if shown < p else ""
-    return f"{n:,} rows, {parts}{_percent(missing.mean() if missing.size else 0.0)} missing"
+    return f"{count_of(n, 'row')}, {parts}{_percent(missing.mean() if missing.size else 0.0)} missing"
 
 
 def _percent(share: float) -> str:

@@ -34,7 +34,7 @@ class Origin:
     trace : sequence of EMRound
         The rounds of EM.
     held_out : pandas.DataFrame or None
-        By column: kind, n, error, baseline, ratio.
+        By column: kind, n, error, baseline, ratio, ratio_error.
     command : str
         The command line, where there was one.
     parts : sequence of Origin
@@ -155,4 +155,10 @@ def _join_scores(frames: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         # A column of which a fit held out nothing has no error there.
         joined[name] = sum((frame[name] * frame["n"]).fillna(0.0) for frame in known) / joined["n"]
     joined["ratio"] = joined["error"] / joined["baseline"]
+    if all("ratio_error" in frame for frame in known):
+        parts = [(frame["ratio_error"] * frame["baseline"] * frame["n"])[frame["n"] > 0] for frame in known]
+        squared = sum((part**2).reindex(joined.index, fill_value=0.0) for part in parts)
+        joined["ratio_error"] = squared**0.5 / (joined["baseline"] * joined["n"])
+    else:
+        joined = joined.drop(columns="ratio_error", errors="ignore")
     return joined

@@ -229,10 +229,14 @@ def _plot_cells(axes: Axes, column: Column, groups: list[list[tuple[Cells, Boole
     return any(bool(((part < low) | (part > high)).any()) for part in values)
 
 
-def plot_constant(axes: Axes, value: float, values: list[Floats]) -> None:
-    """Draw a column of one value: its share of the observed cells, and that of the filled ones."""
+def plot_constant(axes: Axes, value: float, values: list[Floats], **filled: Any) -> None:
+    """Draw a column of one value: its share of the observed cells, and that of the filled ones.
+
+    ``filled`` is how bars of these look, beyond their colour.
+    """
     shares = [float((part == value).mean()) if part.size else 0.0 for part in values[:2]]
-    axes.bar([-0.2, 0.2], shares, width=0.36, color=_BARS)
+    axes.bar(-0.2, shares[0], width=0.36, color=_BARS[0])
+    axes.bar(0.2, shares[1], width=0.36, color=_BARS[1], **filled)
     axes.set(xlim=(-1.2, 1.2), ylim=(0.0, 1.08), yticks=[], xticks=[0.0])
     if isinstance(axes.xaxis.get_major_formatter(), ConciseDateFormatter):
         axes.set_xticklabels([str(np.datetime64(int(value), "D"))])

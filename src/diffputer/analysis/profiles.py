@@ -25,8 +25,9 @@ Floats = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 TEST_ROWS = 5_000  # Little's test at most
-TEST_WORK = 4e7  # patterns times columns cubed up to which it is of all columns: about three seconds
-TEST_COLUMNS = 10  # else of so many: with more patterns it sees less; 100 columns take half a minute
+TEST_WORK = 1e7  # patterns times columns cubed up to which it is of all columns: about two CPU seconds
+CROWDED = 0.25  # patterns for each row from which it sees next to nothing
+TEST_COLUMNS = 10  # at most, where there is too much work or too many patterns
 TREE_ROWS, TREE_TARGETS, TREE_FEATURES = 2_000, 20, 50  # asking trees at most
 SURE = 3.0  # standard deviations above 0.5 at which an AUC is no chance
 NAMED = 3  # columns that tell most of a hole are named
@@ -155,9 +156,10 @@ def profile(
         Ask, for each of the (at most 20) columns with most holes, whether values of other columns tell where
         it is missing: boosted trees on at most 2,000 rows.
     test : bool
-        Little's test on the numbers, of at most 5,000 rows. Where many columns have many patterns of missing
-        cells it would be slow and see little: then one half of the rows says which ten columns tell most of
-        holes, or have holes that are told of, and the other half tests those. The result says so.
+        Little's test on the numbers, of at most 5,000 rows. With more patterns of missing cells than a
+        quarter of the rows it would see next to nothing, and of many columns be slow: then one half of the
+        rows says which columns, two to ten, tell most of holes, or have holes that are told of, and the
+        other half tests as many of those as leave few patterns. The result says so.
     rng : numpy Generator or int
         Which rows of longer tables are looked at.
 
@@ -289,13 +291,19 @@ def _test(view: View, rng: np.random.Generator, notes: list[str]) -> LittleTest 
     ]
     rows = some_rows(view.table.n_rows, TEST_ROWS, rng)
     chosen = numeric
-    work = len(np.unique(view.missing[rows][:, numeric], axis=0)) * len(numeric) ** 3
-    if len(numeric) > TEST_COLUMNS and (work > TEST_WORK or len(rows) <= len(numeric) + 1):
-        # Chosen and tested on the same rows, columns would tell of holes by chance.
+    n_patterns = _count_patterns(view, rows, numeric)
+    heavy = len(numeric) > TEST_COLUMNS and n_patterns * len(numeric) ** 3 > TEST_WORK
+    crowded = len(numeric) > 2 and n_patterns > CROWDED * len(rows)
+    if heavy or crowded or (len(numeric) > TEST_COLUMNS and len(rows) <= len(numeric) + 1):
+        # Chosen and tested on the same rows, columns would tell of holes by chance. How many they are may be
+        # told by the rows of the test: patterns know no values.
         order = rng.permutation(rows)
         first, rows = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         numbers = np.column_stack([view.table.cells[k].numbers()[first] for k in numeric])
-        chosen = [numeric[k] for k in telling_columns(numbers, TEST_COLUMNS)]
+        for most in range(min(TEST_COLUMNS, len(numeric)), 1, -1):
+            chosen = [numeric[k] for k in telling_columns(numbers, most)]
+            if _count_patterns(view, rows, chosen) <= CROWDED * len(rows):
+                break
     if not chosen or len(rows) <= len(chosen) + 1:
         notes.append("Little's test needs numbers that vary and more rows than columns")
         return None
@@ -307,6 +315,10 @@ def _test(view: View, rng: np.random.Generator, notes: list[str]) -> LittleTest 
     result = little_test(np.column_stack([view.table.cells[k].numbers()[rows] for k in chosen]))
     few = f"{len(chosen):,} of {len(numeric):,} columns of numbers" if len(chosen) < len(numeric) else ""
     return replace(result, part=few)
+
+
+def _count_patterns(view: View, rows: NDArray[np.int64], columns: list[int]) -> int:
+    return len(np.unique(view.missing[rows][:, columns], axis=0)) if columns else 0
 
 
 def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[tuple[Any, ...]]:
@@ -336,14 +348,14 @@ def _predictors(view: View, rng: np.random.Generator, notes: list[str]) -> list[
     for target in sorted(targets):
         holes = missing[:, target]
         others = _most_telling({k: x for k, x in values.items() if k != target}, holes)
+        deviation = chance_deviation(int(holes.sum()), int((~holes).sum()))
         area, drops = tell_apart(
             [values[k] for k in others],
             holes,
             int(rng.integers(2**31)),
-            importance=True,
+            drops_from=0.5 + SURE * deviation,
             alone=[place for place, k in enumerate(others) if missing[:, k].any()],
         )
-        deviation = chance_deviation(int(holes.sum()), int((~holes).sum()))
         depends = bool(area > 0.5 + SURE * deviation)
         strength = dict(zip(others, drops.tolist(), strict=True))
         best = sorted((k for k in others if strength[k] > 0.005), key=lambda k: -strength[k])[:NAMED]

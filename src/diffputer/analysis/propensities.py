@@ -7,6 +7,7 @@ Raab, Nowok, Dibben and Slavkovic (JRSS A 2018) for telling synthetic data from 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,8 +62,9 @@ def propensity(
     -------
     pandas.DataFrame
         One row for each column with holes: column, n_observed, n_imputed, auc (with the column itself),
-        auc_others (without), gain (their difference) and deviation (of an AUC that is 0.5 by chance, from
-        the numbers of cells alone); NaN with fewer than 15 cells of a sort.
+        auc_others (without), gain (their difference) and deviation (of one AUC that is 0.5 by chance, from
+        the numbers of cells alone: a scale for auc and auc_others, not the standard error of gain, whose two
+        AUCs are of the same rows); NaN with fewer than 15 cells of a sort.
 
     Examples
     --------
@@ -132,13 +134,14 @@ def tell_apart(
     target: Booleans,
     seed: int = 0,
     *,
-    importance: bool = False,
+    drops_from: float = math.inf,
     alone: Sequence[int] = (),
 ) -> tuple[float, Floats]:
     """Give the cross-validated area under the ROC curve of small boosted trees; NaN with too few cells.
 
-    With ``importance`` also by how much it falls when a feature is shuffled among rows not seen in the fit
-    (Breiman 2001), else zeros. Features ``alone`` (positions) act by themselves, not jointly with others.
+    If it is larger than ``drops_from`` also by how much it falls when a feature is shuffled among rows not
+    seen in the fit (Breiman 2001), else zeros. Features ``alone`` (positions) act by themselves, not jointly
+    with others.
 
     Shape: features [n] each, target [n] -> a number, [len(features)].
     """
@@ -148,6 +151,7 @@ def tell_apart(
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold
+    from threadpoolctl import threadpool_limits
 
     x = np.column_stack(features)
     # Trees compare values only: scaled so that their bins do not overflow.
@@ -156,26 +160,27 @@ def tell_apart(
     jointly = set(range(len(features))) - set(alone)
     groups = [*([jointly] if jointly else []), *({place} for place in alone)]
     shuffle = np.random.default_rng(seed)
-    areas = []
-    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(x, target):
-        model = HistGradientBoostingClassifier(
-            max_iter=30,
-            max_leaf_nodes=8,
-            learning_rate=0.2,
-            min_samples_leaf=10,
-            early_stopping=False,
-            interaction_cst=groups if alone else None,
-        )
-        known, unseen = x[train], x[test]
-        empty = np.isnan(known).all(axis=0)  # trees cannot bin nothing
-        known[:, empty] = unseen[:, empty] = 0.0
-        model.fit(known, target[train])
-        area = float(roc_auc_score(target[test], model.predict_proba(unseen)[:, 1]))
-        areas.append(area)
-        if not importance or area < 0.5 + chance_deviation(int(target.sum()), int((~target).sum())):
-            continue
-        for place in range(len(features)):
-            mixed = unseen.copy()
-            mixed[:, place] = shuffle.permutation(mixed[:, place])
-            drops[place] += area - roc_auc_score(target[test], model.predict_proba(mixed)[:, 1])
-    return float(np.mean(areas)), drops / FOLDS
+    folds = []
+    with threadpool_limits(1):  # so small are these fits that threads wait for each other all the time
+        for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(x, target):
+            model = HistGradientBoostingClassifier(
+                max_iter=30,
+                max_leaf_nodes=8,
+                learning_rate=0.2,
+                min_samples_leaf=10,
+                early_stopping=False,
+                interaction_cst=groups if alone else None,
+            )
+            known, unseen = x[train], x[test]
+            empty = np.isnan(known).all(axis=0)  # trees cannot bin nothing
+            known[:, empty] = unseen[:, empty] = 0.0
+            model.fit(known, target[train])
+            area = float(roc_auc_score(target[test], model.predict_proba(unseen)[:, 1]))
+            folds.append((model, unseen, target[test], area))
+        mean = float(np.mean([area for *_, area in folds]))
+        for model, unseen, truth, area in folds if mean > drops_from else ():
+            for place in range(len(features)):
+                mixed = unseen.copy()
+                mixed[:, place] = shuffle.permutation(mixed[:, place])
+                drops[place] += area - roc_auc_score(truth, model.predict_proba(mixed)[:, 1])
+    return mean, drops / FOLDS

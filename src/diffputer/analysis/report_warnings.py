@@ -101,8 +101,8 @@ def _about_the_model(
         words = (
             "Cells that were hidden from the fit were filled in no better than by the column's mean or "
             "most frequent level. The other columns may tell nothing about these, or there was too "
-            "little data or time to learn it. Draws still have the right spread; single filled values "
-            "carry no information."
+            "little data or time to learn it. Single filled values carry no information; whether draws "
+            "spread as they should, over-imputation tells."
         )
         found.append(Concern(SERIOUS, "Columns that could not be predicted", words, failed))
     if unknown:

@@ -19,12 +19,13 @@ GLOSSARY = {
     "level of a category.",
     "Draw": "One completed table whose filled values are drawn at random from what the model holds possible. "
     "Differences between draws show how unsure filled values are.",
-    "Held-out error": "Some observed cells were hidden from the fit and filled in like missing ones. The "
+    "Held-out error": "Some observed cells were hidden from the fit and filled in by what is expected. The "
     "mean absolute error of that, in standard deviations of the column; for categories, the share of wrong "
     "levels. It tells about cells that are missing completely at random, and is slightly too good, as the "
     "same cells told when to stop the fit.",
-    "Not known yet (?)": "So few cells of the column were held out that chance may explain its error beside "
-    "that of the baseline: neither that it was predicted nor that it was not.",
+    "Not known yet (?)": "So few cells of the column were held out, or a few of them weigh so much, that "
+    "chance may explain its error beside that of the baseline: neither that it was predicted nor that it "
+    "was not.",
     "Spread of draws": "Standard deviation between the draws of a cell, on average, in standard "
     "deviations of the column: near 0, the other columns settle the value; near 1, they tell nothing. For "
     "categories: how many draws agree with the most frequent one.",
@@ -114,7 +115,8 @@ def reasons(facts: Facts) -> list[str]:
         return ["Nothing is missing."]
     asked = profile.predictors
     telling = asked[asked["depends"].astype(bool)] if len(asked) else asked
-    p_value = math.nan if profile.little is None else profile.little.p_value
+    little = profile.little
+    p_value = math.nan if little is None or not little.tells else little.p_value
     words = []
     if len(telling) or p_value < 0.05:
         parts = []
@@ -136,6 +138,8 @@ def reasons(facts: Facts) -> list[str]:
             *(["values of other columns do not tell where holes are"] if len(asked) else []),
             *([f"Little's test{_of_a_part(profile)} is silent"] if p_value >= 0.05 else []),
         ]
+        if little is not None and not little.tells and not math.isnan(little.p_value):
+            silent.append(f"Little's test{_of_a_part(profile)} cannot tell, {little.why_not}")
         words.append(
             f"Nothing speaks against missing completely at random (MCAR): "
             f"{' and '.join(silent) or 'there was nothing to test'}. That is no proof: weak or unusual "

@@ -43,10 +43,15 @@ def end_rank(n_draws: int, level: float = 0.9) -> int:
 def covered(truth: Floats, draws: Floats, level: float = 0.9) -> Booleans:
     """Say of each cell whether it lies inside the interval between two of its draws.
 
+    With 19, 39, 59, ... draws 90 % have draws for ends, see `end_rank`. Else an end lies between two draws,
+    and a cell between these is inside by chance, as often as makes the probability exact: of 20 draws, one
+    below the smallest never, one between it and the next 19 times of 20. (`Imputations.interval`, which
+    must name its ends, interpolates.)
+
     A cell that equals draws, zeros say, is above or below them by chance: an interval that ends at such a
     value would otherwise hold all of it, and the draws of a column with spikes would seem too wide.
 
-    Shape: truth [m], draws [N, m], N as `end_rank` has it -> [m].
+    Shape: truth [m], draws [N, m] -> [m].
 
     Examples
     --------
@@ -54,16 +59,22 @@ def covered(truth: Floats, draws: Floats, level: float = 0.9) -> Booleans:
     >>> covered(np.array([1.9, 2.1, 37.9, 38.1]), draws)
     array([False,  True,  True, False])
     """
-    _check_shapes(truth, draws, "[m]")
-    k, ranks = end_rank(len(draws), level), _ranks(truth, draws)
-    inside: Booleans = (k <= ranks) & (ranks <= len(draws) - k)
+    truth, draws = _read(truth, draws, "[m]")
+    if not 0 < level < 1:
+        raise SettingError(f"A level must lie between 0 and 1, however: it is {level!r}. 0.9 is 90 %.")
+    n, rng = len(draws), np.random.default_rng(0)
+    place = _ranks(truth, draws, rng) + rng.uniform(size=len(truth))
+    k = (n + 1) * (1 - level) / 2
+    inside: Booleans = (place >= k) & (place <= n + 1 - k)
     return inside
 
 
 def coverage(truth: Floats, draws: Floats, level: float = 0.9) -> float:
     """Give the share of cells inside the interval between two draws, see `covered`.
 
-    Shape: truth [m], draws [N, m], N as `end_rank` has it.
+    Of values drawn like the draws it is the level on average, whatever the number of draws.
+
+    Shape: truth [m], draws [N, m].
 
     Examples
     --------
@@ -89,7 +100,7 @@ def crps(truth: Floats, draws: Floats, *, fair: bool = True) -> float:
     >>> crps(truth, draws), crps(truth, draws, fair=False)
     (1.0, 1.5)
     """
-    _check_shapes(truth, draws, "[m]")
+    truth, draws = _read(truth, draws, "[m]")
     n = len(draws)
     _check_draws(n, fair)
     # With draws in order the sum of x_j - x_i over pairs i < j is that of (2 i - n - 1) x_i, i from 1.
@@ -111,7 +122,7 @@ def energy_score(truth: Floats, draws: Floats, *, fair: bool = True) -> float:
     >>> energy_score(np.array([[0.0, 0.0]]), np.array([[[3.0, 4.0]], [[3.0, 4.0]]]))
     5.0
     """
-    _check_shapes(truth, draws, "[n, d]")
+    truth, draws = _read(truth, draws, "[n, d]")
     n = len(draws)
     _check_draws(n, fair)
     to_truth = np.linalg.norm(draws - truth, axis=2).mean(axis=0)
@@ -133,6 +144,7 @@ def level_score(truth: NDArray[np.int64], draws: NDArray[np.int64], *, fair: boo
     >>> level_score(np.array([0]), np.array([[0], [1]]), fair=False)
     0.25
     """
+    truth, draws = np.asarray(truth), np.asarray(draws)
     _check_shapes(truth, draws, "[m]")
     n = len(draws)
     _check_draws(n, fair)
@@ -156,7 +168,7 @@ def probability_transform(truth: Floats, draws: Floats, rng: np.random.Generator
     >>> probability_transform(np.array([0.0, 9.0]), np.arange(1.0, 10.0)[:, None].repeat(2, axis=1)).round(1)
     array([0. , 0.9])
     """
-    _check_shapes(truth, draws, "[m]")
+    truth, draws = _read(truth, draws, "[m]")
     generator = np.random.default_rng(rng)
     ranks = _ranks(truth, draws, generator)
     u: Floats = (ranks + generator.uniform(size=len(truth))) / (len(draws) + 1)
@@ -176,7 +188,7 @@ def rank_histogram(truth: Floats, draws: Floats, bins: int = 10) -> list[int]:
     >>> rank_histogram(np.array([0.5, 9.5, 99.0]), np.arange(1.0, 20.0)[:, None].repeat(3, axis=1))
     [1, 0, 0, 0, 1, 0, 0, 0, 0, 1]
     """
-    _check_shapes(truth, draws, "[m]")
+    truth, draws = _read(truth, draws, "[m]")
     n_ranks = len(draws) + 1
     if n_ranks % bins:
         raise SettingError(f"{bins} bins must divide {n_ranks} ranks evenly, however: they do not.")
@@ -194,6 +206,26 @@ def _ranks(truth: Floats, draws: Floats, rng: np.random.Generator | int = 0) -> 
     return ranks
 
 
+def _read(truth: Any, draws: Any, expected: str) -> tuple[Floats, Floats]:
+    """Give both as numbers; refuse others: a single NaN would make a score NaN or, unseen, wrong."""
+    arrays = []
+    for name, given in (("truth", truth), ("draws", draws)):
+        try:
+            arrays.append(np.asarray(given, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The {name} must be numbers, however: {error}. Give arrays, or lists of equal length."
+            ) from error
+    _check_shapes(arrays[0], arrays[1], expected)
+    for name, array in zip(("truth", "draws"), arrays, strict=True):
+        if bad := int((~np.isfinite(array)).sum()):
+            raise InputError(
+                f"Scores need finite numbers, however: {bad:,} of the {name} {'is' if bad == 1 else 'are'} "
+                "missing or infinite. Score the cells whose truth is known, and draws that fill them."
+            )
+    return arrays[0], arrays[1]
+
+
 def _check_shapes(truth: NDArray[Any], draws: NDArray[Any], expected: str) -> None:
     """Refuse draws that are not of the cells of the truth: they would be broadcast, or fail far from here."""
     shape, of_draws = np.shape(truth), np.shape(draws)
@@ -201,6 +233,10 @@ def _check_shapes(truth: NDArray[Any], draws: NDArray[Any], expected: str) -> No
         raise InputError(
             f"The truth must have the shape {expected} and the draws [N, {expected[1:]}, however: the shapes "
             f"are {list(shape)} and {list(of_draws)}. Give each draw the cells of the truth."
+        )
+    if not np.size(truth) or not np.size(draws):
+        raise InputError(
+            "Scores need a cell and a draw of it, however: there is none. Hide some known cells."
         )
 
 

@@ -3,8 +3,9 @@
 D1 pools estimates and covariances (Li, Raghunathan and Rubin 1991, JASA 86; degrees of freedom for small
 samples by Reiter 2007, Biometrika 94), D2 test statistics alone (Li, Meng, Raghunathan and Rubin 1991,
 Statistica Sinica 1). D1 is the one to use where there are covariances; D3, of
-:mod:`diffputer.analysis.likelihoods`, is as good for likelihood models; D2 needs least and is worth least:
-it has little power with few draws.
+:mod:`diffputer.analysis.likelihoods`, is asymptotically its equal where the null hypothesis holds, and its
+estimate of the lost information is consistent only there (Chan and Meng 2022, Statistica Sinica 32); D2
+needs least and is worth least: it has little power with few draws.
 """
 
 from __future__ import annotations
