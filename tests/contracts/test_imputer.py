@@ -133,7 +133,9 @@ class TestSameSeedSameAnswer:
         same(fitted.transform(frame), completed)
 
     def test_threads(self, frame: pd.DataFrame, tiny: dict[str, Any]) -> None:
-        short = {**tiny, "max_steps": 5}
+        # Steps large enough for two threads; some of the twelve are tried with one.
+        wide = {"hidden_width": 256} if tiny.get("engine") == "paper" else {"mlp_width": 256}
+        short = {**tiny, "max_steps": 12, "batch_size": 256, **wide}
         one = DiffPuter(random_state=0, **short).fit_transform(frame)
         torch.set_num_threads(2)
         try:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..runtime.devices import Deadline
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, torch_generator
+from ..runtime.threads import QuickestThreads
 from .journal import Journal, Snapshot
 from .optimizers import Muon
 from .planning import Course, TrainingPlan
@@ -302,7 +303,7 @@ class Trainer:
         self._begin(seed, fresh)
         self.module.train()
         best_weights = [p.clone() for p in self.averaged.parameters()]
-        course, kept = Course(plan.max_steps), journal.begin(name)
+        course, kept, threads = Course(plan.max_steps), journal.begin(name), QuickestThreads(self._device)
         if kept is not None and kept.facts["device"] == self._device.type:
             course = self._resume(kept, best_weights)
             logger.info("resumed training after %d steps", course.step)
@@ -311,7 +312,7 @@ class Trainer:
             progress.advance(course.step)
         while not course.ended:
             before, planned = course.step, course.planned
-            self._take_steps(course, deadline)
+            self._take_steps(course, deadline, threads)
             yield
             loss, held_out = float(self._loss), self.objective.held_out_loss(self.averaged)
             progress.advance(course.step - before, loss=loss)
@@ -329,7 +330,7 @@ class Trainer:
         held_out_loss = course.best if course.held_out is not None else float("nan")
         return MStep(course.best_step, course.loss, held_out_loss, time.perf_counter() - started)
 
-    def _take_steps(self, course: Course, deadline: Deadline) -> None:
+    def _take_steps(self, course: Course, deadline: Deadline, threads: QuickestThreads) -> None:
         """Take the steps up to the next look at the held-out loss, or to the deadline."""
         until = min(course.step + self.plan.check_every, course.planned)
         while course.step < until:
@@ -341,7 +342,8 @@ class Trainer:
             if self._graph is not None:
                 self._graph.replay()
             else:
-                self._step()
+                with threads.step(step):
+                    self._step()
             course.step = step = step + 1
             # A step takes long on a CPU; a graph's replay returns at once and tells nothing.
             late = self._graph is None and deadline.remaining <= 0
