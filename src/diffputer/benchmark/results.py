@@ -7,10 +7,16 @@ import io
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, warn_about_data
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Row = dict[str, Any]
 
@@ -144,9 +150,16 @@ def _create(target: Path, fields: Sequence[str]) -> None:
 
 
 def _append(target: Path, content: bytes) -> None:
-    """Append lines in one write; a line that broke off before them is ended first, and stays its own."""
+    """Append lines in one write; a line that broke off before them is ended first, and stays its own.
+
+    One process at a time, where files can be locked: of a line that another has half written one cannot tell
+    whether it broke off.
+    """
     handle = os.open(target, os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0))
     try:
+        if fcntl is not None:
+            with suppress(OSError):  # some network drives have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)  # until it is closed
         length = os.lseek(handle, 0, os.SEEK_END)
         if length:
             os.lseek(handle, length - 1, os.SEEK_SET)
