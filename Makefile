@@ -28,6 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 # The README's table and figure of benchmarks/results
 record: $(STAMP)
 	$(BIN)/python -m diffputer.benchmark.report.readme README.md docs/images/record.png
+	$(BIN)/python -m diffputer.benchmark.report.results_page docs/results.md
 
 clean:
 	rm -rf $(VENV) demo_output .pytest_cache .mypy_cache .ruff_cache

@@ -311,7 +311,7 @@ def test_the_readme_gets_averages_and_a_figure(rows):
 def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     rows = make_grid({"mean": [0.7, 0.8], "knn": [0.5, 0.6]}, ["california", "letter"], masks=2, threads="1")
     rows += make_grid(
-        {"diffputer-conditional": [0.3]}, ["letter"], device="GPU", threads="4", label="balanced"
+        {"diffputer-conditional": [0.3]}, ["letter"], device="GPU", threads="4", label="diffputer-balanced"
     )
     rows += [make_row("diffputer-conditional", "letter", mae="0.1", label="an experiment", settings={"a": 1})]
     kept = keep_record(admit_rows(rows))

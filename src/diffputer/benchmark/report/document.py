@@ -27,7 +27,8 @@ from .tabulate import (
 
 _MOST_NAMED = 6
 
-_LEGEND = (
+#: What signs in the cells of a leaderboard mean.
+LEGEND = (
     "Mean ± standard deviation over masks (n − 1; none where there is one mask). Below it the paper's number "
     "and measured / published. Best in bold, second best underlined: of the ranked entries, by their means "
     "over the common tasks, where two at least are ranked. ? marks a published number that is doubtful: it "
@@ -120,7 +121,7 @@ def make_report(
     if results.refused:
         refused = tuple(f"{_capital(r.reason)}: {_name_some(r.rows)}." for r in results.refused)
         sections.append(Section("Refused: rows that cannot be compared", words=refused))
-    sections.append(Section("Leaderboards", words=(_LEGEND,)))
+    sections.append(Section("Leaderboards", words=(LEGEND,)))
     for board in boards:
         others = list_published_methods(board.measure.name) if published else []
         tables = [tabulate_board(board, explain), tabulate_published(board, others, lookup)]
@@ -136,7 +137,7 @@ def make_report(
 
 
 def _write_board(board: Leaderboard, tables: list[Table], pictures: bool) -> Section:
-    words = [_describe_common(board)]
+    words = [describe_common(board)]
     if board.measure.name in OF_TIME:
         words.append(_describe_time(board))
     for name, reason in board.refused:
@@ -154,7 +155,8 @@ def _write_board(board: Leaderboard, tables: list[Table], pictures: bool) -> Sec
     return Section(title_board(board), 3, tuple(filter(None, words)), tuple(tables), drawn)
 
 
-def _describe_common(board: Leaderboard) -> str:
+def describe_common(board: Leaderboard) -> str:
+    """Say on which tasks entries are ranked, and who is left out."""
     if len(board.wanted) > 1 and not board.tasks:
         return f"Nobody is ranked: {_name_some(e.name for e in board.wanted)} have no task in common."
     if len(board.ranked) < 2 or not board.tasks:

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from .leaderboard import TaskKey
 from .records import Record, Results
 
-#: DiffPuter as it is has these labels, none in a suite; others were experiments.
-LABELS = ("", "balanced")
+#: DiffPuter as it is has these labels, its methods' names in suites; others were experiments.
+LABELS = ("", "diffputer-fast", "diffputer-balanced", "diffputer-best")
 _OURS = "diffputer-"
+#: Whose tasks count: the default engine's.
+_DEFAULT = "diffputer-conditional"
 
 
 def keep_record(results: Results) -> Results:
@@ -34,8 +36,8 @@ def keep_record(results: Results) -> Results:
 
 
 def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:
-    """Give the tasks that every entry has which has all data sets that DiffPuter's entries have in common."""
-    ours = [tasks for (method, _), tasks in of_entry.items() if method.startswith(_OURS)]
+    """Give the tasks that every entry has which has all data sets that the default engine's have."""
+    ours = [tasks for (method, _), tasks in of_entry.items() if method == _DEFAULT]
     if not ours:
         return set()
     datasets = set.intersection(*({name for name, _ in tasks} for tasks in ours))

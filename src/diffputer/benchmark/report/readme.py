@@ -26,8 +26,8 @@ from .of_record import keep_record
 from .pareto import average_seconds, describe_busy, draw_error_against_seconds
 from .records import Results
 
-#: Of which the README tells: the suite of record, and rows of DiffPuter on a GPU that no suite has yet.
-RECORD = ("paper-mcar", "conditional/mcar-h200.csv")
+#: Of which the README tells.
+RECORD = ("paper-mcar",)
 _BEGIN, _END = "<!-- the rows of record: make record -->", "<!-- end of the rows of record -->"
 
 
