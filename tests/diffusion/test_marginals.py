@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from diffputer.diffusion.marginals import KNOTS, Marginals, choose_ranks
+from diffputer.diffusion.marginals import KNOTS, POINTS, Marginals, choose_ranks
 
 #: A score comes out of a probability in single precision, which moves it by this share of a gap.
 PRECISION = 1e-3
@@ -181,3 +181,18 @@ def test_no_columns_at_all() -> None:
     marginals = Marginals.fit(np.empty((4, 0), dtype=np.float32), np.empty((4, 0), dtype=bool))
     assert marginals.scores(torch.empty(4, 0)).shape == (4, 0)
     assert marginals.values_at(torch.empty(4, 0)).shape == (4, 0)
+
+
+def test_means_are_those_of_the_distribution_whichever_way_they_are_found() -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.normal(size=20_000), np.exp(rng.normal(size=20_000))], axis=1).astype(np.float32)
+    marginals = Marginals.fit(x, np.zeros(x.shape, dtype=bool))
+    middle = torch.randn(500, 2, generator=torch.Generator().manual_seed(1)) / 2
+    spread, wanted = torch.full_like(middle, 0.6), torch.rand(500, 2) < 0.5
+    found = marginals.means_at(middle, spread, wanted)
+    assert (found[~wanted] == 0).all()
+    exact = torch.stack([middle[:, 0], (middle[:, 1] + 0.6**2 / 2).exp()], dim=1)  # normal and log-normal
+    assert torch.allclose(found[wanted], exact[wanted], atol=0.05, rtol=0.03)
+    # What a GPU does: all cells at once.
+    points = torch.special.ndtri((torch.arange(POINTS) + 0.5) / POINTS)
+    assert torch.allclose(marginals._means_of_all(middle, spread, points) * wanted, found, atol=1e-5)
