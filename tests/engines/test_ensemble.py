@@ -222,6 +222,24 @@ def test_the_median_follows_the_trees_where_that_helps() -> None:
     assert following < 0.9 * error()
 
 
+def test_draws_of_whole_numbers_hold_as_many_truths_as_they_should() -> None:
+    # Truths share ranks with draws that are equal; as scores, which are never equal, they would not.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=2_000)
+    b, c = (np.round(sign * a + 0.3 * rng.normal(size=2_000)) for sign in (1, -1))
+    x = np.stack([np.round(a), b, c], axis=1).astype(np.float32)
+    missing = rng.random(x.shape) < 0.2
+    holes = np.where(missing, np.float32(0), x)
+    settings = dataclasses.replace(MLP, max_steps=150, held_out=0.2)
+    fitted = fit_em(
+        ConditionalEngine(np.zeros(3, dtype=np.int64), settings), holes, missing, np.arange(3), seed=0
+    )
+    drawn = draws(holes, missing, fitted, 19)
+    below, above = ((drawn < x - 1e-4).sum(axis=0), (drawn > x + 1e-4).sum(axis=0))
+    outside = ((below == 0).astype(float) + (above == 0)) / (20 - below - above)
+    assert 0.085 < outside[missing].mean() < 0.115
+
+
 def test_every_column_has_a_width_of_its_own() -> None:
     # Of what the copula says of two columns one is far too wide: its draws alone become narrower.
     fitted = fit(dataclasses.replace(MLP, mlp_members=1, max_steps=100), n=2_000)

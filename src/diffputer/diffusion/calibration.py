@@ -2,8 +2,9 @@
 
 A network knows its training rows better than others, so that the residuals it learns from are too small.
 Those of held-out cells are not: what is said of a column is stretched until mean squares agree. Where parts
-of an ensemble disagree, their draws are wider together than each is alone: last, one factor makes all of
-them narrower or wider until they hold as many truths as they should.
+of an ensemble disagree, their draws are wider together than each is alone, and values that occur often are
+drawn as often as others: last, one factor makes all of them narrower or wider until they hold as many truths
+as they should.
 """
 
 from __future__ import annotations
@@ -65,8 +66,7 @@ def calibrate(
         if mine:
             true = torch.stack([squares(group.residuals_of(z)) for group in mine]).mean(dim=0)
             model.widths[k] = _ratio(true, torch.stack([squares(group.r) for group in mine]).mean(dim=0))
-    if len(groups) > 1:
-        model.together.fill_(_width_together(model, groups, z, held))
+    model.together.fill_(_width_together(model, groups, validation.x[some], held))
 
 
 @dataclass
@@ -113,16 +113,22 @@ def _draw_groups(
     return groups
 
 
-def _width_together(model: Ensemble, groups: list[_Group], z: Tensor, held: Tensor) -> float:
-    """Find the factor with which as many truths lie outside all of their draws as should."""
+def _width_together(model: Ensemble, groups: list[_Group], x: Tensor, held: Tensor) -> float:
+    """Find the factor with which as many truths lie outside all of their draws as should.
+
+    Values, not scores, are compared: a value that occurs often may be drawn too, and the truth is then as
+    likely to have any of the ranks that it shares with such draws.
+    """
 
     def outside(factor: float) -> float:
-        below, above = torch.zeros_like(z), torch.zeros_like(z)
+        below, above = torch.zeros_like(x), torch.zeros_like(x)
         for group in groups:
-            drawn = group.scores(factor * model.width_of(group.part)).view(-1, *z.shape)
-            below += (drawn < z).sum(dim=0)
-            above += (drawn > z).sum(dim=0)
-        return float((torch.maximum(below, above)[held] == DRAWS).float().mean())
+            drawn = model.marginals.values_at(group.scores(factor * model.width_of(group.part)))
+            drawn = drawn.view(-1, *x.shape)
+            below += (drawn < x).sum(dim=0)
+            above += (drawn > x).sum(dim=0)
+        ranks = DRAWS + 1 - below - above
+        return float(((((below == 0).float() + (above == 0).float()) / ranks)[held]).mean())
 
     low, high = ALL_WIDTHS
     for _ in range(8):
