@@ -51,3 +51,22 @@ def test_zeros_of_a_column_full_of_zeros_are_filled_in_as_zeros() -> None:
     drawn = np.concatenate([table["rain"][holes] for table in fitted.sample(frame, 4)])
     assert 0.5 < (drawn == 0.0).mean() < 1.0
     assert not ((drawn != 0.0) & (np.abs(drawn) < 1e-4)).any()
+
+
+def test_large_whole_numbers_and_times_that_occur_often_are_filled_in_exactly() -> None:
+    rng = np.random.default_rng(0)
+    often = rng.random(200) < 0.6
+    seconds = pd.to_timedelta(rng.integers(0, 20 * 365 * 86_400, 200), unit="s")
+    frame = pd.DataFrame(
+        {
+            "code": pd.array(np.where(often, 999_999_999, rng.integers(0, 10**9, 200)), dtype="Int64"),
+            "when": (pd.Timestamp("2000-01-01") + seconds).where(~often, pd.Timestamp("1970-01-01")),
+            "other": rng.normal(size=200),
+        }
+    )
+    often_there = {"code": 999_999_999, "when": pd.Timestamp("1970-01-01")}
+    frame.loc[::5, ["code", "when"]] = None
+    draws = DiffPuter(random_state=0, **TINY).fit(frame).sample(frame, 4)
+    for name, value in often_there.items():
+        drawn = pd.concat([table[name][frame[name].isna()] for table in draws])
+        assert 0.3 < (drawn == value).mean() < 0.9

@@ -74,7 +74,7 @@ class TableEncoder:
     codes
         How categories are encoded.
     frequent
-        Column position -> values of a continuous column that occur often; they are filled in exactly.
+        Column position -> values of a numeric column that occur often; they are filled in exactly.
     mean, deviation
         Of each encoded column, [width]; 0 and 1 where it is the position of a level.
 
@@ -154,8 +154,7 @@ class TableEncoder:
             if column.kind.is_numeric:
                 numbers = _numbers(column, cells, holes)[~holes]
                 mean, deviation = _moments(numbers, min_deviation)
-                if column.kind == Kind.CONTINUOUS:
-                    frequent[position] = find_frequent(numbers)
+                frequent[position] = find_frequent(numbers)
             elif codes == "levels":  # a position is a name, not an amount
                 mean, deviation = np.zeros(1), np.ones(1)
             else:
