@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 
 import pytest
 import torch
@@ -58,6 +59,18 @@ def test_every_setting_is_a_parameter_of_the_estimator() -> None:
     assert set(FAST) <= {field.name for field in dataclasses.fields(PaperSettings)}
     for changes in CONDITIONAL.values():
         assert set(changes) <= {field.name for field in dataclasses.fields(ConditionalSettings)}
+
+
+def test_help_says_which_engine_each_setting_belongs_to() -> None:
+    text = (DiffPuter.__doc__ or "").split("Other Parameters")[1].split("Attributes")[0]
+    both, rest = text.split("Of both engines")
+    conditional, rest = rest.split("Of the conditional engine.")
+    told = [
+        {name for name in SETTING_NAMES if re.search(rf"\b{name}\b", part)}
+        for part in (both, conditional, rest)
+    ]
+    own = [{field.name for field in dataclasses.fields(s)} for s in (ConditionalSettings, PaperSettings)]
+    assert told == [own[0] & own[1], own[0] - own[1], own[1] - own[0]]
 
 
 def test_the_conditional_engine_is_the_default() -> None:

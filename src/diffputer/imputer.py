@@ -72,7 +72,7 @@ class DiffPuter(Parameters):
     random_state : int, RandomState or None
         Same seed, same table: same fit. Filling does not depend on the order or the choice of rows.
     device : str
-        "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
+        "auto" (a GPU with CUDA if there is one), "cpu", "cuda", "cuda:1"; "mps" with engine="paper" only.
     precision : {"auto", "float32", "bfloat16"}
         Of the network's matrix products; "auto" is bfloat16 on CUDA, float32 elsewhere.
     model_uncertainty : {"linear", "none", "bootstrap"}
@@ -89,15 +89,14 @@ class DiffPuter(Parameters):
 
     Other Parameters
     ----------------
-    em_rounds, em_patience, held_out, learning_rate, batch_size, max_steps, patience, weight_average, \
-noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, sigma_min, schedule_exponent
+    em_rounds, em_patience, held_out, learning_rate, batch_size, max_epochs, max_steps, patience, \
+weight_average, noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, sigma_min, schedule_exponent
         Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
         :class:`diffputer.settings.PaperSettings` for each of these and its default.
     mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
 boosted_trees, tree_depth, copied_patterns, weight_decay, rate_decay_from, noised_share, planned_steps
         Of the conditional engine.
-    network_per_round, codes, hidden_width, max_epochs, sigma_data, n_draws, em_draws, resampling_rounds, \
-churn
+    network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn
         Of the paper's engine.
 
     Attributes

@@ -133,6 +133,15 @@ def test_nothing_missing_and_nothing_to_model(settings: dict[str, Any]) -> None:
     assert sure.lower["a"].tolist() == sure.upper["a"].tolist() == [1.0, 1.0, 1.0]
 
 
+def test_categories_alone_have_probabilities_and_warn_of_nothing(settings: dict[str, Any]) -> None:
+    town = np.where(np.arange(60) % 3 == 0, "a", "b")
+    frame = pd.DataFrame({"town": town, "same": town}).astype(object)
+    frame.loc[::7, "town"] = None
+    sure = DiffPuter(random_state=0, **settings).fit(frame).uncertainty(frame)
+    assert sure.probability["town"][::7].between(0.5, 1.0).all()
+    assert sure.std.isna().to_numpy().all()
+
+
 def test_what_cannot_be_asked_is_refused_in_a_sentence(frame: pd.DataFrame, fitted: DiffPuter) -> None:
     for level in (0.0, 1.0, 90):
         with pytest.raises(SettingError, match=r"level must lie in \(0, 1\)"):

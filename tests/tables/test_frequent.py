@@ -1,14 +1,18 @@
-"""Values that occur often are filled in exactly, not with the rounding of float32."""
+"""Single precision: values that occur often are filled in exactly, and what it cannot tell apart is told."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diffputer import DiffPuter
+from diffputer.errors import DataWarning
 from diffputer.tables.decoding import find_frequent, snap
+from diffputer.tables.encoding import TableEncoder
+from diffputer.tables.frames import read_table
 
 from ..conftest import TINY
 
@@ -51,3 +55,32 @@ def test_zeros_of_a_column_full_of_zeros_are_filled_in_as_zeros() -> None:
     drawn = np.concatenate([table["rain"][holes] for table in fitted.sample(frame, 4)])
     assert 0.5 < (drawn == 0.0).mean() < 1.0
     assert not ((drawn != 0.0) & (np.abs(drawn) < 1e-4)).any()
+
+
+def test_large_whole_numbers_and_times_that_occur_often_are_filled_in_exactly() -> None:
+    rng = np.random.default_rng(0)
+    often = rng.random(200) < 0.6
+    seconds = pd.to_timedelta(rng.integers(0, 20 * 365 * 86_400, 200), unit="s")
+    frame = pd.DataFrame(
+        {
+            "code": pd.array(np.where(often, 999_999_999, rng.integers(0, 10**9, 200)), dtype="Int64"),
+            "when": (pd.Timestamp("2000-01-01") + seconds).where(~often, pd.Timestamp("1970-01-01")),
+            "other": rng.normal(size=200),
+        }
+    )
+    often_there = {"code": 999_999_999, "when": pd.Timestamp("1970-01-01")}
+    frame.loc[::5, ["code", "when"]] = None
+    draws = DiffPuter(random_state=0, **TINY).fit(frame).sample(frame, 4)
+    for name, value in often_there.items():
+        drawn = pd.concat([table[name][frame[name].isna()] for table in draws])
+        assert 0.3 < (drawn == value).mean() < 0.9
+
+
+def test_a_value_so_far_out_that_the_others_are_alike_is_told_by_its_column() -> None:
+    percent = np.random.default_rng(0).normal(50.0, 10.0, 200)
+    frame = pd.DataFrame({"percent": percent, "other": np.exp(percent / 5)})
+    TableEncoder.fit(read_table(frame))  # without a warning: a long tail is not that far out
+    frame.loc[7, "percent"] = 1e12
+    with pytest.warns(DataWarning, match="some of 'percent' do"):
+        encoder = TableEncoder.fit(read_table(frame))
+    assert len(np.unique(encoder.encode(read_table(frame)).x[:, 0])) < 10

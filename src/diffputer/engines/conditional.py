@@ -300,11 +300,12 @@ class ConditionalEngine:
         rows = np.flatnonzero(missing.any(axis=1))
         for part, answer in self._predictions(x[rows], missing[rows], progress):
             size, at = part.stop - part.start, rows[part]
-            low, high = self._values_at_levels(answer.quantiles, levels)[:, :size].cpu().numpy()
-            result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
-            grid = (torch.arange(64, device=self._device) + 0.5) / 64
-            spread = self._values_at_levels(answer.quantiles, grid).std(dim=0, correction=0)
-            result.deviation[np.ix_(at, numeric)] = spread[:size].cpu().numpy()
+            if numeric.size:  # torch warns of the deviation of nothing
+                low, high = self._values_at_levels(answer.quantiles, levels)[:, :size].cpu().numpy()
+                result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
+                grid = (torch.arange(64, device=self._device) + 0.5) / 64
+                spread = self._values_at_levels(answer.quantiles, grid).std(dim=0, correction=0)
+                result.deviation[np.ix_(at, numeric)] = spread[:size].cpu().numpy()
             for j, probabilities in zip(categorical, answer.probabilities, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
                 result.probability[at, j], result.level[at, j] = probability, level

@@ -163,6 +163,23 @@ def find_frequent(values: Floats) -> Floats:
     return np.asarray(np.sort(found[np.argsort(-counts, kind="stable")[:MOST_FREQUENT]]))
 
 
+#: Steps of single precision that the middle half of a column must span to be told apart.
+FEWEST_STEPS = 30
+
+
+def is_coarse(values: Floats, mean: float) -> bool:
+    """Say whether values lie so far out that single precision, which the model has, hardly tells the others.
+
+    Examples
+    --------
+    >>> is_coarse(np.array([1.0, 2.0, 3.0, 4.0, 1e12]), 2e11), is_coarse(np.array([1.0, 2.0, 1e6]), 3e5)
+    (True, False)
+    """
+    low, high = np.quantile(values, [0.25, 0.75])
+    step = 2.0**-23 * max(abs(low - mean), abs(high - mean))
+    return bool(0 < high - low < FEWEST_STEPS * step)
+
+
 def snap(values: Floats, frequent: Floats | None, deviation: Floats) -> Floats:
     """Undo the rounding of float32 next to a frequent value: 0 is 0, not 4e-6.
 

@@ -27,6 +27,7 @@ from diffputer.tables.decoding import (
     decode_levels,
     decode_numbers,
     find_frequent,
+    is_coarse,
     is_local,
     snap,
 )
@@ -74,7 +75,7 @@ class TableEncoder:
     codes
         How categories are encoded.
     frequent
-        Column position -> values of a continuous column that occur often; they are filled in exactly.
+        Column position -> values of a numeric column that occur often; they are filled in exactly.
     mean, deviation
         Of each encoded column, [width]; 0 and 1 where it is the position of a level.
 
@@ -146,7 +147,7 @@ class TableEncoder:
             schema=schema,
             max_levels=max_levels,
         )
-        means, deviations, frequent = [np.empty(0)], [np.empty(0)], {}
+        means, deviations, frequent, coarse = [np.empty(0)], [np.empty(0)], {}, []
         for position, column in enumerate(found):
             if column.status != Status.MODELLED:
                 continue
@@ -154,8 +155,9 @@ class TableEncoder:
             if column.kind.is_numeric:
                 numbers = _numbers(column, cells, holes)[~holes]
                 mean, deviation = _moments(numbers, min_deviation)
-                if column.kind == Kind.CONTINUOUS:
-                    frequent[position] = find_frequent(numbers)
+                frequent[position] = find_frequent(numbers)
+                if is_coarse(numbers, float(mean[0])):
+                    coarse.append(repr(column.name))
             elif codes == "levels":  # a position is a name, not an amount
                 mean, deviation = np.zeros(1), np.ones(1)
             else:
@@ -166,6 +168,11 @@ class TableEncoder:
                 deviation = np.maximum(np.sqrt(mean * (1 - mean)), min_deviation)
             means.append(mean)
             deviations.append(np.where(deviation > 0, deviation, 1.0))
+        if coarse:
+            warn_about_data(
+                "Values must not lie so far out that the model cannot tell the others apart, however some of "
+                f"{', '.join(coarse)} do. What is filled in there is coarse. Clear them, or take logarithms."
+            )
         return cls(found, codes, np.concatenate(means), np.concatenate(deviations), frequent)
 
     @property
