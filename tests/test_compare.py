@@ -528,6 +528,9 @@ def test_mistakes_of_the_command_are_one_line(ugly_csv, tmp_path):
     assert "mce" in run("compare", ugly_csv, "--methods", "mean,mce", code=2).stderr
     assert "nowhere.csv" in run("compare", tmp_path / "nowhere.csv", code=2).stderr
     assert "file of its own" in run("compare", ugly_csv, "--report", ugly_csv, code=2).stderr
+    roundabout = ugly_csv.parent / "." / ".." / ugly_csv.parent.name / ugly_csv.name
+    assert "file of its own" in run("compare", ugly_csv, "--report", roundabout, code=2).stderr
+    assert "not be the input" in run("compare", ugly_csv, "--output", roundabout, code=2).stderr
     assert "however: --repeats=0" in run("compare", ugly_csv, "--repeats", "0", code=2).stderr
     assert "--time-budget must be" in run("compare", ugly_csv, "--time-budget", "-3", code=2).stderr
     assert (
