@@ -430,6 +430,15 @@ def here(monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
+def test_the_command_warns_once_and_in_its_own_words(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("x,y,c\n" + "".join(f"{i},{i * i if i % 4 else ''},{'ab?'[i % 3]}\n" for i in range(60)))
+    words = run("compare", path, "--methods", "mean,median", "--output", tmp_path / "full.csv").stderr
+    assert words.count("'c' ('?')") == 1
+    assert "If it marks one, name it with --missing" in words
+
+
+@pytest.mark.usefixtures("here")
 def test_the_command_ranks_reports_and_fills(ugly_csv, tmp_path):
     report, full = tmp_path / "report.html", tmp_path / "full.csv"
     shown = run(

@@ -211,8 +211,8 @@ def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
     console.print(Words("\n" + result.verdict, style="bold"))
     for row in result.table[result.table["rank"].isna()].itertuples():
         session.say(f"{row.method}: {row.note}", "note")
-    for words in result.notes:
-        session.say(words, "note")
+    for words in result.notes:  # what was warned of may be warned of again when the table is filled in
+        session.say(words, "warning" if words in result.prepared.notes else "note")
 
 
 def _brief(words: str) -> str:
