@@ -26,6 +26,8 @@ MISTAKES = {
     "no folder for the model": (["plain.csv", "--save-model", "no/m"], "folder must exist"),
     "model on standard output": (["plain.csv", "--save-model", "-"], "--save-model needs a file of its own"),
     "model over the input": (["plain.csv", "--save-model", "./plain.csv"], "needs a file of its own"),
+    "output over the input": (["plain.csv", "-o", "./plain.csv"], "--output must not be the input"),
+    "report over the model in use": (["plain.csv", "--model", "m", "--report", "m"], "--report needs a file"),
     "checkpoint over the model": (
         ["plain.csv", "--save-model", "m", "--checkpoint", "m"],
         "--checkpoint needs",

@@ -349,7 +349,7 @@ def test_mistakes_are_told():
         compare(linear_frame(25, holes=0.0).assign(a=lambda f: f["a"].where(f.index != 3)), repeats=1)
     with pytest.raises(SettingError, match="'mce' is not"):
         compare(linear_frame(), methods=["mean", "mce"])
-    with pytest.raises(SettingError, match="two methods at least"):
+    with pytest.raises(SettingError, match=r"two methods at least.*such as mice"):
         compare(linear_frame(), methods=["mean"])
     with pytest.raises(SettingError, match="twice"):
         compare(linear_frame(), methods=["mean", "mean"])
@@ -427,6 +427,15 @@ def ugly_csv(tmp_path):
 def here(monkeypatch):
     """Methods run in the process of the test: starting another takes seconds."""
     monkeypatch.setattr("diffputer.comparing.running.RunnerElsewhere", RunnerHere)
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_warns_once_and_in_its_own_words(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("x,y,c\n" + "".join(f"{i},{i * i if i % 4 else ''},{'ab?'[i % 3]}\n" for i in range(60)))
+    words = run("compare", path, "--methods", "mean,median", "--output", tmp_path / "full.csv").stderr
+    assert words.count("'c' ('?')") == 1
+    assert "If it marks one, name it with --missing" in words
 
 
 @pytest.mark.usefixtures("here")
@@ -528,6 +537,9 @@ def test_mistakes_of_the_command_are_one_line(ugly_csv, tmp_path):
     assert "mce" in run("compare", ugly_csv, "--methods", "mean,mce", code=2).stderr
     assert "nowhere.csv" in run("compare", tmp_path / "nowhere.csv", code=2).stderr
     assert "file of its own" in run("compare", ugly_csv, "--report", ugly_csv, code=2).stderr
+    roundabout = ugly_csv.parent / "." / ".." / ugly_csv.parent.name / ugly_csv.name
+    assert "file of its own" in run("compare", ugly_csv, "--report", roundabout, code=2).stderr
+    assert "not be the input" in run("compare", ugly_csv, "--output", roundabout, code=2).stderr
     assert "however: --repeats=0" in run("compare", ugly_csv, "--repeats", "0", code=2).stderr
     assert "--time-budget must be" in run("compare", ugly_csv, "--time-budget", "-3", code=2).stderr
     assert (

@@ -173,7 +173,7 @@ def impute(
         if model is not None:
             _refuse_for_model(context)
         others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
-        target, formats = _check_paths(input, output, format, others)
+        target, formats = _check_paths(input, output, format, model, others)
         given = read_settings(settings or [])
         check_bounds(bounds or [])
         kinds = dict(pair(text, "--kind", "COL=KIND", first=False) for text in kind or [])
@@ -267,7 +267,7 @@ def main() -> None:
 
 
 def _check_paths(
-    input: str, output: str | None, format: str | None, others: dict[str, str | None]
+    input: str, output: str | None, format: str | None, model: str | None, others: dict[str, str | None]
 ) -> tuple[str, tuple[Format | None, Format | None]]:
     """Find mistakes before the work; give the output, and the formats of input and output."""
     if input != "-" and (not os.path.exists(input) or os.path.isdir(input)):
@@ -281,7 +281,12 @@ def _check_paths(
         formats = [known if here else None for here in (unclear if any(unclear) else (True, False))]
     file_kind(input, formats[0])
     check_writable(target, format=formats[1])
-    taken = {os.path.realpath(path) for path in (input, target) if path != "-"}
+    if target != "-" and os.path.realpath(target) == os.path.realpath(input):
+        raise SettingError(
+            f"--output must not be the input, however: {target!r}. Name another one, so that it can still be "
+            "seen which cells were filled in."
+        )
+    taken = {os.path.realpath(path) for path in (input, target, model) if path and path != "-"}
     for option, path in others.items():
         if path is not None and (path == "-" or os.path.realpath(path) in taken):
             raise SettingError(f"--{option} needs a file of its own, however: {path!r}. Name another one.")

@@ -152,12 +152,13 @@ def _check_targets(input: str, report: str | None, output: str | None) -> None:
     """Find mistakes before the work."""
     if input != "-" and not os.path.isfile(input):
         read_bytes(input)  # says what is wrong
-    if report == "-" or (report is not None and report in (input, output)):
+    taken = {os.path.realpath(path) for path in (input, output) if path and path != "-"}
+    if report == "-" or (report is not None and os.path.realpath(report) in taken):
         raise SettingError(f"--report needs a file of its own, however: {report!r}. Name another one.")
     if report is not None:
         check_writable(report, format="csv")  # any suffix will do
     if output is not None:
-        if output == input and output != "-":
+        if output != "-" and os.path.realpath(output) == os.path.realpath(input):
             raise SettingError(f"--output must not be the input, however: {output!r}. Name another one.")
         check_writable(output)
 
@@ -210,8 +211,8 @@ def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
     console.print(Words("\n" + result.verdict, style="bold"))
     for row in result.table[result.table["rank"].isna()].itertuples():
         session.say(f"{row.method}: {row.note}", "note")
-    for words in result.notes:
-        session.say(words, "note")
+    for words in result.notes:  # what was warned of may be warned of again when the table is filled in
+        session.say(words, "warning" if words in result.prepared.notes else "note")
 
 
 def _brief(words: str) -> str:

@@ -109,8 +109,10 @@ def test_byte_order_marks(encoding):
 
 def test_encodings():
     data = "ä,b\n1,ß\n".encode("latin-1")
-    with pytest.raises(InputError, match=r"line 1 of the input is not.*--encoding latin-1"):
+    with pytest.raises(InputError, match=r"line 1 of the input is not in utf-8.*--encoding latin-1"):
         parse_csv(data)
+    with pytest.raises(InputError, match=r"the encoding that is told, but line 1 .* is not in ascii"):
+        parse_csv(data, encoding="ascii")
     header, columns, style = parse_csv(data, encoding="latin-1")
     assert columns[1] == ["ß"]
     assert render_csv(header, columns, style) == data

@@ -559,6 +559,7 @@ def test_free_text_is_passed_through_with_one_warning() -> None:
     assert "'note' (29 distinct values)" in message
     assert "'id' (30 distinct values, reads as numbers but for 'n/a')" in message
     assert "categorical_features" in message
+    assert "If a word among numbers marks a missing value, say so when the table is read." in message
     assert "'blob' (object)" in message
     assert encoder.schema["note"].status == encoder.schema["blob"].status == Status.PASSED_THROUGH
     assert encoder.schema["short"].kind == Kind.CATEGORICAL

@@ -4,7 +4,9 @@ import csv
 import gzip
 import io
 import os
+import re
 import sys
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -141,10 +143,12 @@ def test_a_column_without_any_value(tmp_path):
         (".", None, "must end in one of"),
         ("a.xlsx", "", r"\.csv, \.txt, \.tsv, \.parquet, \.pq, \.arrow, \.feather, \.ipc"),
         ("a.parquet.gz", "", "must end in one of"),
+        ("a.xlsx", "", "save a spreadsheet as CSV first"),
         ("a", "", "--format"),
         ("a.csv", "", "is empty"),
         ("a.csv", "x,y\n", "only the header"),
         ("a.csv", "x,y\n1,2\n3\n", "line 3"),
+        ("a.csv", "Turnover by month\nx,y\n1,2\n", "line 2.*remove lines above the column names"),
         ("a.csv", "x,x\n1,2\n", "both named 'x'"),
         ("a.csv.gz", "x\n1\n", "gzipped file must be whole"),
         ("a.csv.gz", gzip.compress(b"x\n1\n", mtime=0)[:-9], r"must be whole.*Fetch or make it again"),
@@ -431,6 +435,30 @@ def test_marks_that_may_part_thousands_are_asked_about(tmp_path, text, kinds):
     with pytest.warns(DataWarning, match="Column 'sales' is read as text.*Say --thousands"):
         table = read_table_file(path)
     assert [column.kind for column in table.columns] == kinds
+
+
+@pytest.mark.parametrize(
+    ("cells", "mark"),
+    [
+        (["15,214.26", "999.10"], ","),
+        (["0,50", "1.234,50"], "."),
+        (["1 234", "17"], " "),
+        (["1'234.5", "17.25"], "'"),
+    ],
+)
+def test_numbers_with_two_marks_are_asked_about(tmp_path, cells, mark):
+    path = put(tmp_path, "a.csv", "\t".join("ab") + "\n" + "".join(f"{cell}\t1\n" for cell in cells))
+    with pytest.warns(DataWarning, match=f"Column 'a' is read as text.*--thousands {re.escape(repr(mark))}"):
+        assert read_table_file(path).columns[0].kind == "text"
+    assert read_table_file(path, thousands=mark).columns[0].kind in ("integer", "number")
+
+
+@pytest.mark.parametrize("cells", [["1,2,3", "4,5"], ["192.168.1.1"], ["12 34", "56 78"], ["007"]])
+def test_what_no_mark_makes_numbers_is_not_asked_about(tmp_path, cells):
+    path = put(tmp_path, "a.csv", "a\tb\n" + "".join(f"{cell}\t1\n" for cell in cells))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table_file(path).columns[0].kind == "text"
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,13 @@ def test_values_that_would_overflow_are_refused_by_name() -> None:
     read_table(pd.DataFrame({"x": [1e300, -1e300, None]}))
 
 
+def test_mixed_types_are_refused_with_a_remedy_that_keeps_holes() -> None:
+    frame = pd.DataFrame({"x": pd.Series(["abc", 3.5, None], dtype=object)})
+    with pytest.raises(InputError, match=r"astype\('string'\)"):
+        read_table(frame)
+    assert read_table(frame.astype("string")).missing.sum() == 1
+
+
 def test_mixed_types_are_refused_with_examples() -> None:
     with pytest.raises(InputError, match=r"column 'x' mixes 3.5 \(float\), 'abc' \(str\). Convert"):
         read_table(pd.DataFrame({"x": ["abc", 3.5, None]}))
@@ -349,6 +356,8 @@ def test_shapes_that_are_no_tables() -> None:
         read_table([[1.0], [1.0, 2.0]])
     with pytest.raises(InputError, match="this is a dict"):
         read_table({"a": [1]})
+    with pytest.raises(InputError, match=r"this is a str.*read_csv"):
+        read_table("survey.csv")
     with pytest.raises(InputError, match=r"this is a RecordBatch.*to_pandas\(\)"):
         read_table(pa.table({"a": [1]}).to_batches()[0])
     with pytest.raises(InputError, match=r"Masked arrays are not read.*filled"):

@@ -33,6 +33,13 @@ def test_a_marker_among_words_is_told() -> None:
     assert "'a' ('?')" in told
 
 
+def test_numbers_with_leading_zeros_are_names_and_nobody_is_told_to_shorten_them() -> None:
+    codes = [f"{code:05d}" for code in range(501, 531)]
+    assert warnings_of([*codes, *codes]) == []
+    (told,) = warnings_of([*codes, *codes, "?"])
+    assert "reads as numbers but for '?'" in told
+
+
 @pytest.mark.parametrize(
     "values", [[*"1234512345"], ["low", "high", "unknown", "low"] * 4, ["1", "2", "3+"] * 5]
 )

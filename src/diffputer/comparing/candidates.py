@@ -89,7 +89,7 @@ def choose_candidates(methods: Sequence[str | Method] | None, device: str = "aut
     if len(names) < 2:
         raise SettingError(
             f"A comparison needs two methods at least, however: {', '.join(names) or 'none'} is given. "
-            "Add one, such as mean."
+            f"Add one, such as {'mice' if 'mean' in names else 'mean'}."
         )
     return candidates
 

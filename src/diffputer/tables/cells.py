@@ -319,7 +319,7 @@ def _mixed(observed: npt.NDArray[Any], name: object) -> InputError:
         )
     return InputError(
         f"The cells of a column must be of one type; column {name!r} mixes {shown}. "
-        "Convert it to one type, for example with astype(str) or pandas.to_numeric(errors='coerce')."
+        "Convert it to one type, for example with astype('string') or pandas.to_numeric(errors='coerce')."
     )
 
 

@@ -186,8 +186,8 @@ def _decode(data: bytes, encoding: str | None, name: str) -> tuple[str, str, byt
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"A text file must be in {encoding} unless told otherwise, but line {line} of {name} is not: "
-            "say which encoding it is in, for example --encoding latin-1."
+            f"A text file must be in UTF-8 or in the encoding that is told, but line {line} of {name} is not "
+            f"in {encoding}. Say which encoding it is in, for example --encoding latin-1."
         ) from error
 
 
@@ -241,7 +241,7 @@ def _parse(text: str, delimiter: str, name: str) -> tuple[list[str], list[list[s
                 raise InputError(
                     f"Every row must have as many cells as there are column names, but line {line} of {name} "
                     f"has {len(row)} and the header has {len(header)} (delimiter {delimiter!r}). "
-                    "Check the quotes on that line, or give --delimiter."
+                    "Check the quotes on that line, remove lines above the column names, or give --delimiter."
                 )
     except csv.Error as error:
         raise InputError(

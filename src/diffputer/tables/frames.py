@@ -232,7 +232,7 @@ def _as_array(x: Any) -> Values:
         raise InputError(
             "A table must be a pandas or polars DataFrame, a pyarrow Table or a 2-D numpy array; "
             f"this is a {type(x).__name__}. Convert it, for example with pandas.DataFrame(...) or "
-            "its own .to_pandas()."
+            "its own .to_pandas(); read a file with pandas.read_csv(...) first."
         )
     try:
         array = np.asarray(x)

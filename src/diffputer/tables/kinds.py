@@ -68,6 +68,8 @@ class _Notes:
                 f"Nearly every value is distinct in {', '.join(self.text)}. To fill such a column, name it "
                 "in categorical_features, or convert it to numbers or dates if it holds them."
             )
+            if any("numbers but for " in words for words in self.text):
+                passed.append("If a word among numbers marks a missing value, say so when the table is read.")
         if self.unsupported:
             passed.append(f"This type cannot be modelled: {', '.join(self.unsupported)}. Convert or drop it.")
         if passed:

@@ -51,7 +51,7 @@ def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
     if kind is None or (gzipped and kind not in ("csv", "tsv")):
         raise InputError(
             f"A table file must end in one of {', '.join(_SUFFIXES)} (text also with .gz), but {str(path)!r} "
-            "does not. Rename it, or say what it is with --format."
+            "does not. Rename it or say what it is with --format; save a spreadsheet as CSV first."
         )
     return kind, gzipped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 NUMERIC_MIN_LEVELS = 20  # text with more levels than this ...
 NUMERIC_MIN_SHARE = 0.8  # ... of which this share reads as numbers was probably meant as numbers
 MOST_NAMED = 3
+_LEADING_ZERO = re.compile(r"\s*[+-]?0[0-9]")
 
 #: What often marks a missing value (without regard to case), among whatever other levels.
 _MARKERS = frozenset({"", "?", "??", "-", "--", ".", "*", "na", "n/a", "n.a.", "#n/a", "nan", "null"})
@@ -31,7 +33,8 @@ def find_markers(levels: Sequence[Any]) -> list[str]:
 def reads_as_numbers(levels: Sequence[Any]) -> str:
     """Give a few words if text was probably meant as numbers.
 
-    Few levels that all read as numbers are codes of categories as often as not: nothing is said of them.
+    Few levels that all read as numbers are codes of categories as often as not: nothing is said of them. Nor
+    is anything said of numbers with leading zeros: they are names, which a conversion would shorten.
 
     Examples
     --------
@@ -39,6 +42,8 @@ def reads_as_numbers(levels: Sequence[Any]) -> str:
     ''
     >>> reads_as_numbers(["1", "2", "3", "?"])
     "reads as numbers but for '?'"
+    >>> reads_as_numbers([f"{code:05d}" for code in range(501, 601)])
+    ''
     """
     readable = pd.to_numeric(pd.Series(levels, dtype=object), errors="coerce").notna().to_numpy()
     words = [level for level, is_number in zip(levels, readable, strict=True) if not is_number]
@@ -50,7 +55,7 @@ def reads_as_numbers(levels: Sequence[Any]) -> str:
     if not meant:
         return ""
     if not words:
-        return "reads as numbers"
+        return "" if any(map(_LEADING_ZERO.match, map(str, levels))) else "reads as numbers"
     more = ", ..." if len(words) > MOST_NAMED else ""
     return f"reads as numbers but for {', '.join(map(repr, words[:MOST_NAMED]))}{more}"
 

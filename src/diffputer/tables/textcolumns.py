@@ -12,13 +12,14 @@ from typing import Any, Literal
 import pandas as pd
 
 from diffputer.errors import warn_about_data
-from diffputer.tables.thousands import could_be_thousands, group, looks_grouped, ungroup
+from diffputer.tables.thousands import MARKS, could_be_thousands, group, looks_grouped, ungroup
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(
     r"[+-]?((0|[1-9][0-9]*)(\.(?P<decimals>[0-9]*))?|\.(?P<bare>[0-9]+))([eE](?P<exponent>[+-]?[0-9]{1,4}))?"
     r"|[+-]?(?i:inf|infinity)"
 )
+_PERHAPS_GROUPED = re.compile(r"[+-]?[0-9][0-9.,'_ ]*")
 _INT64 = 2**63
 _MOST_DECIMALS = 15
 
@@ -219,6 +220,12 @@ def describe_columns(
                 f"Column {name!r} is read as text: day and month of its dates ({cells[0]!r}) could be "
                 "exchanged. Write them as 2020-12-31."
             )
+        elif columns[j].kind == "text" and thousands is None and (mark := _parting_mark(cells, marks)):
+            example = next(cell for cell in cells if mark in cell)
+            warn_about_data(
+                f"Column {name!r} is read as text: the thousands of its numbers ({example!r}) may be parted "
+                f"by {mark!r}. If they are, say so with --thousands {mark!r}."
+            )
         elif columns[j].kind == "text" and (word := stray_marker(cells, marks)) is not None:
             warn_about_data(
                 f"Column {name!r} is read as text: all its cells are numbers but those that hold {word!r}. "
@@ -253,6 +260,17 @@ def _doubtful_marks(
         )
         doubts.append(mark if is_doubtful else None)
     return doubts
+
+
+def _parting_mark(observed: Sequence[str], decimal_marks: Sequence[str]) -> str | None:
+    """Give what would make numbers of a column of text if it parted thousands."""
+    if not observed or not _PERHAPS_GROUPED.fullmatch(observed[0].strip()):
+        return None  # nearly all text, which may be long
+    for mark in MARKS:
+        others = [decimal for decimal in decimal_marks if decimal != mark]
+        if describe_column(observed, others, mark).thousands:
+            return mark
+    return None
 
 
 def stray_marker(observed: Sequence[str], decimal_marks: Sequence[str] = (".",)) -> str | None:
