@@ -24,7 +24,8 @@ class Uncertainty:
     ----------
     lower, upper
         The table completed by the ends of an interval: dates have dates, integers integers. Categories have
-        the level that is filled in.
+        the level that is filled in. Means that boosted trees or straight lines have moved may lie outside:
+        intervals are of the networks and the copula.
     std
         Standard deviation of each filled number in the units of its column (seconds for dates, times and
         durations); NaN elsewhere, 0 where a formula and observed cells leave no choice. A pandas frame.

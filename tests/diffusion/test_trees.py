@@ -162,6 +162,15 @@ def test_held_out_cells_end_forests_of_noise() -> None:
     assert np.square(mean.numpy() - x)[held].mean() < 1.1 * np.square(x[held]).mean()
 
 
+def test_ten_cells_of_noise_seldom_grow_a_whole_forest() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2)).astype(np.float32)
+    known = np.ones(x.shape, dtype=bool)
+    known[10:, 0] = False
+    grown = [int(BoostedTrees([0, 0], n_trees=24, depth=2).fit(x, known, seed=s).used[0]) for s in range(30)]
+    assert grown.count(24) < 5  # where the few cells that test it happen to agree
+
+
 def test_held_out_cells_are_not_learnt_from() -> None:
     x, known = mixed_table(400)
     held = known & (np.random.default_rng(0).random(x.shape) < 0.1)

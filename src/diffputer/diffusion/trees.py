@@ -191,8 +191,8 @@ class BoostedTrees(nn.Module):
         else:
             is_test = rng.random(len(rows)) < (LARGE_TEST if len(rows) < FEW_ROWS else SMALL_TEST)
             rows, test = rows[~is_test], rows[is_test]
-            if len(np.unique(y[rows])) < 2:
-                return
+            if not len(test) or len(np.unique(y[rows])) < 2:
+                return  # nothing would tell when to stop, or nothing is to be learnt
         copied = np.sort(rng.choice(rows, round(COPIES * len(rows)), replace=False))
         n_train = len(rows) + len(copied)
         order = rng.permutation(n_train)
