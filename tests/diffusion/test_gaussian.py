@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from diffputer.diffusion.conditional import Rows, describe
@@ -112,3 +113,20 @@ def test_an_answer_is_the_same_in_every_block(monkeypatch) -> None:
     parts = copula.predict(rows, marginals)
     assert torch.allclose(whole.mean, parts.mean, atol=1e-6)
     assert torch.allclose(whole.quantiles, parts.quantiles, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("d", [1, 2, 16, 20, 33, 64])
+def test_a_gpu_conditions_as_a_cpu_does(d: int) -> None:
+    generator = torch.Generator().manual_seed(d)
+    copula = GaussianCopula(d, [])
+    root = torch.randn(d, d + 2, generator=generator, dtype=torch.float64)
+    copula.middle.copy_(torch.randn(d, generator=generator, dtype=torch.float64))
+    copula.covariance.copy_(root @ root.T / d)
+    known = torch.rand(200, d, generator=generator) < 0.6
+    known[:2] = torch.tensor([[False], [True]])
+    values = torch.randn(200, d, generator=generator, dtype=torch.float64) * known
+    exact = copula.condition(values, known)
+    found = copula.cuda().condition(values.cuda(), known.cuda())
+    for mine, theirs in zip(found, exact, strict=True):
+        assert torch.allclose(mine.cpu(), theirs, atol=1e-5)

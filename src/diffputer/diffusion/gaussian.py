@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..runtime.seeding import keyed_normal, keyed_uniform
+from .backbones import has_kernels
 from .conditional import Rows
 from .gaussian_em import JITTER, Holes, condition_in_turn, invert, settle
 from .marginals import Marginals
@@ -114,6 +115,10 @@ class GaussianCopula(nn.Module):
 
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
+        if values.is_cuda and has_kernels():
+            from . import row_kernels
+
+            return row_kernels.condition(values, known, self.middle, self.covariance, JITTER)
         if values.is_cuda:
             return condition_in_turn(values, known, self.middle, self.covariance)
         k, S = known.double(), self.covariance

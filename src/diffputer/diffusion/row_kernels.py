@@ -1,4 +1,4 @@
-"""Operations of the backbones as CUDA kernels: attention inside a row, normalisation, silu with dropout.
+"""Operations on rows as CUDA kernels: attention, normalisation, silu with dropout, a Gaussian given a part.
 
 General kernels are made for thousands of tokens of thousands of numbers; a row has tens of columns of about
 a hundred. Here a row's attention fits into registers, so that its scores are computed once and nothing but
@@ -179,6 +179,29 @@ def _block(
     tl.store(out + at, before.to(out.dtype.element_ty), there)
 
 
+@triton.jit
+def _condition(values, known, m, S, expected, rest, n_columns, jitter, D: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, D)
+    there = i < n_columns
+    both = there[:, None] & there[None, :]
+    at = i[:, None] * n_columns + i[None, :]
+    is_known = tl.load(known + row * n_columns + i, there, 0) != 0
+    x = tl.load(values + row * n_columns + i, there, 0.0)
+    middle = tl.load(m + i, there, 0.0)
+    spread = tl.load(S + at, both, 0.0)
+    for j in range(n_columns):
+        here = i == j
+        shared = tl.sum(tl.where(here[:, None], spread, 0.0), axis=0)
+        own = tl.sum(tl.where(here, shared, 0.0), axis=0)
+        counts = tl.sum(tl.where(here & is_known, 1.0, 0.0).to(tl.float64), axis=0)
+        gain = shared * (counts / (own + jitter))
+        middle += gain * tl.sum(tl.where(here, x - middle, 0.0), axis=0)
+        spread -= gain[:, None] * shared[None, :]
+    tl.store(expected + row * n_columns + i, tl.where(is_known, x, middle), there)
+    kept = (is_known[:, None] | is_known[None, :]) == 0
+    tl.store(rest + row * n_columns * n_columns + at, tl.where(kept, spread, 0.0), both)
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor) -> Tensor:
@@ -292,6 +315,21 @@ def block(h: Tensor, inner: Tensor, outer: Tensor, scale: float) -> Tensor:
     return h
 
 
+def condition(values: Tensor, known: Tensor, m: Tensor, S: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
+    """Give expectation and covariance of rows of N(m, S) given their known part, a row in registers.
+
+    Shape: values, known [n, d], m [d], S [d, d], d <= 64 -> [n, d], [n, d, d], zero where known.
+    """
+    n, d = values.shape
+    expected, rest, D = torch.empty_like(values), values.new_empty(n, d, d), _power_of_two(d)
+    with torch.cuda.device(values.device):
+        _condition[(n,)](
+            values.contiguous(), known.to(torch.uint8), m.contiguous(), S.contiguous(), expected, rest,
+            d, jitter, D, num_warps={16: 1, 32: 2}.get(D, 8),
+        )  # fmt: skip
+    return expected, rest
+
+
 def _power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
@@ -309,4 +347,9 @@ def try_out() -> None:
         attend(normal + beside).sum().backward()
     weights = torch.ones(2, 1, 32, 32, device="cuda", dtype=torch.bfloat16)
     block(qkv.detach().view(1, -1, 32), weights[0], weights[1], 1.0)
-    torch.cuda.synchronize()
+    halves = torch.eye(2, device="cuda", dtype=torch.float64) / 2 + 0.5
+    known = torch.tensor([[True, False]], device="cuda")
+    expected, rest = condition(known.double(), known, halves[0] * 0, halves, 0.0)
+    found = [*expected.flatten().tolist(), *rest.flatten().tolist()]
+    if found != [1.0, 0.5, 0.0, 0.0, 0.0, 0.75]:
+        raise RuntimeError(f"A regression on one column gave {found}.")
