@@ -27,6 +27,7 @@ MISTAKES = {
     "model on standard output": (["plain.csv", "--save-model", "-"], "--save-model needs a file of its own"),
     "model over the input": (["plain.csv", "--save-model", "./plain.csv"], "needs a file of its own"),
     "output over the input": (["plain.csv", "-o", "./plain.csv"], "--output must not be the input"),
+    "report that is no page": (["plain.csv", "--report", "r.pdf"], "must end in .html"),
     "report over the model in use": (["plain.csv", "--model", "m", "--report", "m"], "--report needs a file"),
     "checkpoint over the model": (
         ["plain.csv", "--save-model", "m", "--checkpoint", "m"],

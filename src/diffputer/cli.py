@@ -16,7 +16,7 @@ import typer
 from . import __version__
 from .benchmark.cli import app as bench
 from .cli_options import MISSING_HELP, check_bounds, command_of, pair, read_bounds, read_settings, words_here
-from .cli_results import summarise_run, write_report_of
+from .cli_results import check_report, summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
@@ -293,6 +293,7 @@ def _check_paths(
         if path is not None:
             taken.add(os.path.realpath(path))
             check_writable(path, format="csv")  # any suffix will do
+    check_report(others["report"])
     return target, (formats[0], formats[1])
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import SettingError
+
 if TYPE_CHECKING:
     from .imputer import DiffPuter
     from .runtime.reporting import Reporter
@@ -70,3 +72,12 @@ def summarise_run(
                 f"(column means: {best.baseline_error:.2f})"
             )
     session.say(f"wrote {' and '.join(session.written)}")
+
+
+def check_report(path: str | None) -> None:
+    """Refuse a name under which a page would not be opened as one."""
+    if path is not None and not path.lower().endswith((".html", ".htm")):
+        raise SettingError(
+            f"--report is a page, whose name must end in .html, however: {path!r}. Name it so; a browser "
+            "prints it to PDF."
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from .cli_options import MISSING_HELP, pair, words_here
+from .cli_results import check_report
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.reporting import Reporter
@@ -157,6 +158,7 @@ def _check_targets(input: str, report: str | None, output: str | None) -> None:
         raise SettingError(f"--report needs a file of its own, however: {report!r}. Name another one.")
     if report is not None:
         check_writable(report, format="csv")  # any suffix will do
+        check_report(report)
     if output is not None:
         if output != "-" and os.path.realpath(output) == os.path.realpath(input):
             raise SettingError(f"--output must not be the input, however: {output!r}. Name another one.")

@@ -34,10 +34,12 @@ class EMRound:
 def warn_if_useless(best: EMRound, falls_back: bool) -> None:
     """Warn where the held-out cells say that column means would have done as well."""
     if best.useless:
+        errors = best.held_out_error, best.baseline_error
+        digits = 2 if f"{errors[0]:.2f}" != f"{errors[1]:.2f}" else 4
         instead = "; transform fills in column means instead, sample draws from the model all the same"
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
-            f"{best.held_out_error:.2f} against {best.baseline_error:.2f} standard deviations)"
+            f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f} standard deviations)"
             f"{instead if falls_back else ''}. Columns may tell nothing about each "
             "other, or the fit was too short: try a larger time_budget or max_steps."
         )
