@@ -26,8 +26,8 @@ LAYERS = [
     {"imputer"},
     {"methods"},
     {"demo", "benchmark", "cli_options"},
-    {"comparing"},
-    {"compare_command", "cli_results"},
+    {"comparing", "cli_results"},
+    {"compare_command"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
