@@ -2,9 +2,8 @@
 
 A network knows its training rows better than others, so that the residuals it learns from are too small.
 Those of held-out cells are not: what is said of a column is stretched until mean squares agree. Where parts
-of an ensemble disagree, their draws are wider together than each is alone, and values that occur often are
-drawn as often as others: last, one factor makes all of them narrower or wider until they hold as many truths
-as they should.
+of an ensemble disagree, their draws are wider together than each is alone: last, one factor makes all of
+them narrower or wider until they hold as many truths as they should.
 """
 
 from __future__ import annotations
@@ -66,7 +65,8 @@ def calibrate(
         if mine:
             true = torch.stack([squares(group.residuals_of(z)) for group in mine]).mean(dim=0)
             model.widths[k] = _ratio(true, torch.stack([squares(group.r) for group in mine]).mean(dim=0))
-    model.together.fill_(_width_together(model, groups, validation.x[some], held))
+    if len(groups) > 1:
+        model.together.fill_(_width_together(model, groups, validation.x[some], held))
 
 
 @dataclass
