@@ -25,6 +25,8 @@ from .splitting import Validation, evenly
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
+#: Held-out cells from which on draws of a single part are made narrower or wider by one factor more.
+ENOUGH_CELLS = 1_000
 #: Cells of these rows at most: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
 #: Smallest and largest width of a column, and of all together.
@@ -65,7 +67,7 @@ def calibrate(
         if mine:
             true = torch.stack([squares(group.residuals_of(z)) for group in mine]).mean(dim=0)
             model.widths[k] = _ratio(true, torch.stack([squares(group.r) for group in mine]).mean(dim=0))
-    if len(groups) > 1:
+    if len(groups) > 1 or int(n_cells.sum()) >= ENOUGH_CELLS:
         model.together.fill_(_width_together(model, groups, validation.x[some], held))
 
 
