@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from diffputer import settings
+from diffputer import demo, settings
 from diffputer.settings import CONDITIONAL, FAST, ConditionalSettings, PaperSettings
 
 from .conftest import TINY, TINY_PAPER, ugly_frame
@@ -36,6 +36,8 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
             if name in settings.SETTING_NAMES:
                 monkeypatch.setitem(changes, name, value)
     monkeypatch.chdir(tmp_path)
+    some = demo.load_sample().iloc[::4]
+    monkeypatch.setattr(demo, "load_sample", some.copy)
     frame = ugly_frame().reset_index(drop=True)
     frame["age"] = frame["count"]
     frame["remark"] = pd.Series(["?", "fine", "late"] * 20)
@@ -63,7 +65,7 @@ def test_commands_run_in_order(page: Path, quick: Path) -> None:
         command = shlex.split(line.removeprefix("$ "), comments=True)
         if command[0] == "diffputer" and command[1] in ("impute", "compare"):
             if command[1] == "compare" and "--time-budget" not in command:
-                command += ["--time-budget", "10"]  # what it would use takes a minute
+                command += ["--time-budget", "4"]  # what it would use takes a minute
             result = CliRunner().invoke(app, command[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
         elif command[:3] == ["diffputer", "bench", "run"]:

@@ -334,7 +334,7 @@ def test_another_precision_gives_nearly_the_same() -> None:
 
 SMALL: dict[str, Any] = {
     "mlp_width": 64, "mlp_depth": 1, "batch_size": 64, "learning_rate": 2e-3, "weight_average": 0.99,
-    "device": "cpu", "progress": False,
+    "boosted_trees": 64, "model_uncertainty": "none", "device": "cpu", "progress": False,
 }  # fmt: skip
 
 
