@@ -341,7 +341,7 @@ SMALL: dict[str, Any] = {
 @pytest.mark.parametrize("kind", ["two factors", "noise"])
 @pytest.mark.parametrize(
     ("shape", "rate", "tables", "steps"),
-    [((100, 5), 0.3, 3, 200), ((12, 2), 0.25, 20, 40), ((40, 200), 0.3, 1, 200), ((400, 6), 0.99, 3, 200)],
+    [((100, 5), 0.3, 3, 200), ((12, 2), 0.25, 14, 40), ((40, 200), 0.3, 1, 100), ((400, 6), 0.99, 3, 200)],
     ids=["small", "tiny", "wide", "nearly empty"],
 )
 def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
