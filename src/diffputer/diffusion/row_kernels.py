@@ -321,12 +321,11 @@ def condition(values: Tensor, known: Tensor, m: Tensor, S: Tensor, jitter: float
     Shape: values, known [n, d], m [d], S [d, d], d <= 64 -> [n, d], [n, d, d], zero where known.
     """
     n, d = values.shape
+    values, known = values.contiguous(), known.to(torch.uint8).contiguous()
     expected, rest, D = torch.empty_like(values), values.new_empty(n, d, d), _power_of_two(d)
+    m, S, warps = m.contiguous(), S.contiguous(), {16: 1, 32: 2}.get(D, 8)
     with torch.cuda.device(values.device):
-        _condition[(n,)](
-            values.contiguous(), known.to(torch.uint8), m.contiguous(), S.contiguous(), expected, rest,
-            d, jitter, D, num_warps={16: 1, 32: 2}.get(D, 8),
-        )  # fmt: skip
+        _condition[(n,)](values, known, m, S, expected, rest, d, jitter, D, num_warps=warps)
     return expected, rest
 
 
