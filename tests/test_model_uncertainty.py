@@ -223,6 +223,19 @@ class TestKeeping:
         assert linear[0].equals(none[0])
         assert "model uncertainty" not in repr(none)
 
+    @pytest.mark.parametrize(("n_columns", "varied"), [(4, True), (24, False)])
+    def test_time_that_is_over_leaves_variants_only_where_they_cost_little(
+        self, n_columns: int, varied: bool
+    ) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(60, 2)) @ rng.normal(size=(2, n_columns)) + 0.3 * rng.normal(
+            size=(60, n_columns)
+        )
+        x[rng.random(x.shape) < 0.2] = np.nan
+        draws = quick(time_budget=1e-6).fit(x).sample(x, n_draws=2)
+        assert ("model uncertainty none: " in repr(draws)) != varied
+        assert all(np.isfinite(draw).all() for draw in draws)
+
     def test_nothing_is_said_where_the_model_varies(
         self, fitted: DiffPuter, mixed: pd.DataFrame, caplog: pytest.LogCaptureFixture
     ) -> None:

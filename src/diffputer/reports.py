@@ -94,7 +94,7 @@ def _uncertainty_in_force(engine: Engine, model_uncertainty: str) -> str:
 
     varies = isinstance(engine, ConditionalEngine) and engine.varies
     if model_uncertainty == "linear" and not varies:
-        return "none: this engine has no linear model to vary"
+        return "none: this engine has no linear model to vary, or had no time to"
     return model_uncertainty
 
 

@@ -25,7 +25,8 @@ def choose_models(result: EMResult, model_uncertainty: str) -> tuple[EMResult, b
     check_choice("model_uncertainty", model_uncertainty, MODEL_UNCERTAINTIES)
     if model_uncertainty == "linear" and not getattr(result.engine, "varies", False):
         logger.info(
-            "Draws do not vary the model, just as with model_uncertainty='none': it has no linear part. Fit "
+            "Draws do not vary the model, just as with model_uncertainty='none': it has no linear part, or "
+            "time_budget was over before variants of it were found. Fit with more time, or "
             "with model_uncertainty='bootstrap' to vary all of it."
         )
     if model_uncertainty != "bootstrap":

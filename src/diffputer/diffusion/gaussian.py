@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..runtime.devices import Deadline
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from .backbones import has_kernels
 from .conditional import Rows
@@ -154,17 +155,26 @@ class GaussianCopula(nn.Module):
         return tried[:1] if a < SMALLEST_SHRINKING else tried
 
     @torch.no_grad()
-    def fit_best(self, rows: Rows, answer: Callable[[], T], choose: Callable[[list[T]], int]) -> None:
-        """Fit it with the shrinking that is chosen from its answers, one for each of SHRINKINGS."""
-        tried, answers = self.tried(rows), []
-        for f in tried:
+    def fit_best(
+        self,
+        rows: Rows,
+        answer: Callable[[], T],
+        choose: Callable[[list[T]], int],
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Fit it with the shrinking chosen from its answers, of SHRINKINGS as many as there is time for."""
+        found, answers = [], []
+        for f in self.tried(rows):
             self.shrinking.fill_(f)
             self.fit(rows)
+            found.append([part.clone() for part in (self.shrinking, self.middle, self.covariance)])
             answers.append(answer())
-        best = tried[choose(answers)]
-        if best != tried[-1]:
-            self.shrinking.fill_(best)
-            self.fit(rows)
+            if deadline is not None and deadline.remaining <= 0:
+                break
+        for part, best in zip(
+            (self.shrinking, self.middle, self.covariance), found[choose(answers)], strict=True
+        ):
+            part.copy_(best)
 
     @torch.no_grad()
     def fit(self, rows: Rows, rounds: int = ROUNDS, tolerance: float = TOLERANCE) -> None:

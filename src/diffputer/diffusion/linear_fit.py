@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..runtime.devices import Deadline
 from ..runtime.seeding import derive_seed
 from .conditional import Rows
 from .ensemble import Ensemble
@@ -27,6 +28,8 @@ from .turns import Turn, ask_copula, choose_shrinking, take_turns
 from .variants import Variants
 
 CPU = torch.device("cpu")
+#: Encoded columns up to which everything is done whatever the time: it takes a second or two.
+CHEAP_COLUMNS = 20
 
 State = dict[str, Tensor]
 
@@ -66,18 +69,25 @@ class LinearParts:
         self._x, self._unseen, self._missing, self._columns = x, unseen, missing, columns
         self._validation, self._n_shares = validation.on(CPU), len(model.line_shares)
 
-    def fit(self, seed: int) -> LinearFit:
-        """Fit them twice: without the held-out cells, and with all that is known."""
+    def fit(self, seed: int, deadline: Deadline) -> LinearFit:
+        """Fit them twice: without the held-out cells, and with all that is known.
+
+        Once time is over, what is judged is final where columns are many, and there are no variants of it.
+        """
+        if self._columns.numeric.size + sum(self._columns.levels) <= CHEAP_COLUMNS:
+            deadline = Deadline()
         turns = take_turns(
             self._x, self._missing, self._columns, self._marginals, CPU, derive_seed(seed, "turns"),
             self._validation.n_cells,
         )  # fmt: skip
-        shares = self._judge(lambda part: self._some_rows(part, self._unseen), turns)
+        shares = self._judge(lambda part: self._some_rows(part, self._unseen), turns, deadline)
         judged = self._state() | {"line_shares": shares}
+        if deadline.remaining <= 0:
+            return LinearFit(judged, self._state())
         for part in (self._copula, self._line):
             if part is not None:
                 part.fit(self._some_rows(part, self._missing))
-        if self._copula is not None and self._variants is not None:
+        if self._copula is not None and self._variants is not None and deadline.remaining > 0:
             rows = self._some_rows(self._copula, self._missing)
             self._variants.fit(self._copula, rows, len(self._x), derive_seed(seed, "variants"))
         return LinearFit(judged, self._state())
@@ -90,7 +100,9 @@ class LinearParts:
         numeric, categorical = map(torch.from_numpy, (self._columns.numeric, self._columns.categorical))
         return blank_rows(x, known, self._marginals, numeric, categorical)
 
-    def _judge(self, describe: Callable[[GaussianCopula], Rows], turns: Sequence[Turn]) -> Tensor:
+    def _judge(
+        self, describe: Callable[[GaussianCopula], Rows], turns: Sequence[Turn], deadline: Deadline
+    ) -> Tensor:
         """Fit copula and Gaussian to the rows that each can afford; give the Gaussian's shares by column.
 
         Held-out cells say how far to shrink the copula. How far to shrink the Gaussian, and how much it
@@ -102,7 +114,10 @@ class LinearParts:
         marginals, validation = self._marginals, self._validation
         if (copula := self._copula) is not None:
             copula.fit_best(
-                describe(copula), lambda: copula.predict(validation.rows, marginals), validation.first_good
+                describe(copula),
+                lambda: copula.predict(validation.rows, marginals),
+                validation.first_good,
+                deadline,
             )
         if (line := self._line) is None:
             return nothing
@@ -115,6 +130,7 @@ class LinearParts:
                 rows,
                 lambda: validation.loss_of(*line.answer(validation.rows)),
                 lambda losses: losses.index(min(losses)),
+                deadline,
             )
             of_line = [line.answer(validation.rows)]
         if copula is None:

@@ -45,6 +45,8 @@ SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
 SMALL_GPU = 20 << 30
 #: Of the time that is left, the share that the M-step may take; the rest is for imputing.
 MSTEP_SHARE = 0.85
+#: Share of that, after trees, that linear parts may take for more than a fit each.
+LINEAR_SHARE = 0.25
 #: Seconds left with which draws are calibrated on few rows.
 SHORT_OF_TIME = 10.0
 #: Steps between two looks at the held-out loss.
@@ -163,14 +165,16 @@ class ConditionalEngine:
                 self.model.trees, self._x, ~self._m, self._columns, derive_seed(seed, "trees"), ends,
                 beside=self._device.type != "cpu", journal=journal,
             )  # fmt: skip
-        if k == 1 and self._validation is not None and self._device.type != "cpu":
-            self._fit_linear(self._validation, beside=True)
-        ends = ends.share(1.0)  # what trees took is not the networks' time
+        size = max(map(self._multiplications, self._trainers))
+        if k == 1 and self._validation is not None:
+            with few_threads(size, self._device):
+                self._fit_linear(self._validation, ends.share(LINEAR_SHARE))
+        ends = ends.share(1.0)  # what trees and lines took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
             sum(trainer.plan.max_steps for trainer in self._trainers),
         )
-        with few_threads(max(map(self._multiplications, self._trainers)), self._device):
+        with few_threads(size, self._device):
             steps = train_together(
                 [
                     trainer.train(
@@ -190,7 +194,7 @@ class ConditionalEngine:
             held_out_loss = float("nan")
             if self._validation is not None:
                 if k == 1:
-                    self.model.take_linear(self._fit_linear(self._validation).result().judged)
+                    self.model.take_linear(self._fit_linear(self._validation, deadline).result().judged)
                 held_out_loss = self.model.combine(self._validation, self._dtype)
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
@@ -204,13 +208,14 @@ class ConditionalEngine:
     def finish(self) -> None:
         """Let linear parts, whose shares are known by now, have seen the held-out cells too."""
         if self._validation is not None:
-            self.model.take_linear(self._fit_linear(self._validation).result().final)
+            self.model.take_linear(self._fit_linear(self._validation, Deadline()).result().final)
 
-    def _fit_linear(self, validation: Validation, *, beside: bool = False) -> Future[LinearFit]:
-        """Fit linear parts, if that is not done or under way: at once, or beside other work."""
+    def _fit_linear(self, validation: Validation, deadline: Deadline) -> Future[LinearFit]:
+        """Fit linear parts, if that is not done or under way: at once, or beside the work of a GPU."""
         if self._linear is None:
             parts = LinearParts(self.model, self._x, self._m, self._missing, validation, self._columns)
-            self._linear = work(partial(parts.fit, self._seed), beside=beside)
+            beside = self._device.type != "cpu"
+            self._linear = work(partial(parts.fit, self._seed, deadline), beside=beside)
         return self._linear
 
     def _multiplications(self, trainer: Trainer) -> int:
