@@ -28,7 +28,7 @@ from .turns import Turn, ask_copula, choose_shrinking, take_turns
 from .variants import Variants
 
 CPU = torch.device("cpu")
-#: Encoded columns up to which everything is done whatever the time: it takes a second or two.
+#: Encoded columns up to which everything is done whatever the time: it takes a few seconds at most.
 CHEAP_COLUMNS = 20
 
 State = dict[str, Tensor]
