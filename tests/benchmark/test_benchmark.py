@@ -453,8 +453,19 @@ def test_method_that_cannot_is_a_row_with_the_reason(toy, monkeypatch):
 def test_rows_of_another_python_have_its_versions(toy, tmp_path, monkeypatch):
     package = tmp_path / "hyperimpute" / "plugins"
     package.mkdir(parents=True)
+    # Refitted to fewer classes, XGBoost's classifier fails by the objective that it keeps.
+    (tmp_path / "xgboost.py").write_text(
+        "class XGBClassifier:\n"
+        "    objective = 'binary:logistic'\n"
+        "    def fit(self, classes):\n"
+        "        assert self.objective == 'binary:logistic'\n"
+        "        self.objective = 'multi:softprob'\n"
+        "        return self\n"
+    )
     (package / "imputers.py").write_text(
         "from types import SimpleNamespace\n"
+        "from xgboost import XGBClassifier\n"
+        "XGBClassifier().fit(3).fit(2)\n"
         "class Imputers:\n"
         "    def get(self, name, **options):\n"
         "        fill = lambda table: table.interpolate(limit_direction='both').round()\n"

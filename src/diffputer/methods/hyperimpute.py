@@ -40,7 +40,7 @@ HYPERIMPUTE = Facts(
     name="hyperimpute",
     what="Chained equations; for each column the best of forests, boosted trees and linear models.",
     source="Jarrett, Cebere, Liu, Curth and van der Schaar 2022; their package, run by another Python.",
-    cannot="Complete another table: its transform fits anew.",
+    cannot="Complete another table: its transform fits anew. Refit XGBoost to fewer classes: we mend that.",
     settings={
         "optimizer": Setting("simple", "the package's default"),
         "n_inner_iter": Setting(40, "the package's default"),

@@ -4,12 +4,14 @@ Usage: python hyperimpute_worker.py GIVEN.npz ANSWER.npy VERSIONS OPTIONS.json-t
 """
 
 import contextlib
+import functools
 import json
 import platform
 import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +35,28 @@ def find_versions() -> dict[str, str]:
     return found
 
 
+def let_refit() -> None:
+    """Let XGBoost's classifier forget the classes of its last fit.
+
+    HyperImpute hands the model of one column to similar ones; after a column of three classes XGBoost
+    refuses one of two ("value 0 for Parameter num_class"), and the whole table fails.
+    """
+    from xgboost import XGBClassifier
+
+    fit = XGBClassifier.fit
+
+    @functools.wraps(fit)
+    def fit_anew(self: XGBClassifier, *given: Any, **options: Any) -> XGBClassifier:
+        self.objective = "binary:logistic"
+        return fit(self, *given, **options)
+
+    XGBClassifier.fit = fit_anew
+
+
 def main() -> None:
     """Complete x (holes are NaN); columns with n_levels > 0 are classes."""
     Path(sys.argv[3]).write_text(json.dumps(find_versions()), encoding="utf-8")
+    let_refit()
     from hyperimpute.plugins.imputers import Imputers
 
     # Its dependencies warn by the thousand; what goes wrong is an exception, or is found in the answer
