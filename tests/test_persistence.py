@@ -16,7 +16,7 @@ import pytest
 
 from diffputer import DiffPuter, InputError, ModelFileError
 from diffputer.em_state import EMState
-from diffputer.persistence import FileCheckpoint
+from diffputer.persistence import MODEL, FileCheckpoint, read_file
 
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER
 
@@ -25,6 +25,17 @@ from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER
 def model(ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]) -> Path:
     DiffPuter(random_state=0, **tiny).fit(ugly).save(tmp_path / "model.diffputer")
     return tmp_path / "model.diffputer"
+
+
+def test_members_trained_in_turn_are_kept_each_with_its_share(ugly: pd.DataFrame, tmp_path: Path) -> None:
+    fitted = DiffPuter(random_state=0, member_training="in_turn", **TINY_ENSEMBLE).fit(ugly)
+    fitted.save(tmp_path / "model.diffputer")
+    tensors, _ = read_file(tmp_path / "model.diffputer", MODEL)
+    (shares,) = (tensor for name, tensor in tensors.items() if name.rpartition(".")[2] == "shares")
+    assert len(shares) == 4
+    assert float(shares.sum()) == pytest.approx(1.0)
+    again = DiffPuter.load(tmp_path / "model.diffputer")
+    pd.testing.assert_frame_equal(again.transform(ugly), fitted.transform(ugly))
 
 
 def test_a_loaded_model_gives_the_same_imputations(
@@ -177,7 +188,7 @@ RESUMED = {
     "paper, fresh": {**TINY_PAPER, "network_per_round": "fresh"},
     "paper, warm": {**TINY_PAPER, "network_per_round": "warm"},
     "conditional": TINY,
-    "conditional, ensemble": {**TINY_ENSEMBLE, "dropout": 0.2},
+    "conditional, ensemble": {**TINY_ENSEMBLE, "dropout": 0.2, "member_training": "in_turn"},
 }
 
 

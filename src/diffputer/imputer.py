@@ -94,7 +94,8 @@ weight_average, noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, 
         Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
         :class:`diffputer.settings.PaperSettings` for each of these and its default.
     mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
-boosted_trees, tree_depth, copied_patterns, weight_decay, rate_decay_from, noised_share, planned_steps
+member_training, boosted_trees, tree_depth, copied_patterns, weight_decay, rate_decay_from, noised_share, \
+planned_steps
         Of the conditional engine.
     network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn
         Of the paper's engine.

@@ -107,6 +107,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         attention_width: int | None = None,
         attention_depth: int | None = None,
         dropout: float | None = None,
+        member_training: str | None = None,
         boosted_trees: int | None = None,
         tree_depth: int | None = None,
         copied_patterns: float | None = None,
@@ -162,6 +163,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.attention_width = attention_width
         self.attention_depth = attention_depth
         self.dropout = dropout
+        self.member_training = member_training
         self.boosted_trees = boosted_trees
         self.tree_depth = tree_depth
         self.copied_patterns = copied_patterns

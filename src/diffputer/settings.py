@@ -140,6 +140,8 @@ class ConditionalSettings:
     """Their blocks of attention and MLP."""
     dropout: float = 0.1
     """Share of hidden units that a training step leaves out."""
+    member_training: str = "together"
+    """Members of a backbone are trained "together", or one after the other ("in_turn") as the time allows."""
 
     # Trees
     boosted_trees: int = 0
@@ -227,13 +229,17 @@ CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
         "boosted_trees": 256, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
         "mlp_depth": 3,
         "batch_size": 256, "planned_steps": 12_000, "max_steps": 12_000, "patience": 2_500,
-        "attention_members": 1,
+        "attention_members": 1, "member_training": "in_turn",
     },
 }  # fmt: skip
 
 Settings = PaperSettings | ConditionalSettings
 
-_CHOICES = {"network_per_round": ("fresh", "warm"), "codes": ("onehot", "binary", "mixed")}
+_CHOICES = {
+    "network_per_round": ("fresh", "warm"),
+    "codes": ("onehot", "binary", "mixed"),
+    "member_training": ("together", "in_turn"),
+}
 #: Smallest and largest allowed value; an open end excludes the number itself.
 _RANGES: dict[str, tuple[float, float, bool]] = {
     "em_rounds": (1, 10_000, True),

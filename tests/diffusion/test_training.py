@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torch
 from diffputer.diffusion.denoiser import Denoiser
 from diffputer.diffusion.matching import make_trainer
 from diffputer.diffusion.planning import TrainingPlan
-from diffputer.diffusion.training import MStep, Trainer, train_together
+from diffputer.diffusion.training import MStep, Run, Trainer, train_all
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import PaperSettings
 
@@ -84,18 +83,32 @@ def test_a_deadline_ends_training(x: torch.Tensor) -> None:
     assert result.steps == 1
 
 
-def test_trainings_side_by_side_are_those_one_after_the_other(x: torch.Tensor) -> None:
+def test_trainings_do_not_disturb_each_other(x: torch.Tensor) -> None:
     alone = [fit(x * scale)[0] for scale in (1.0, 2.0)]
     together = []
     for scale in (1.0, 2.0):
         trainer = make_trainer(Denoiser(x.shape[1], 32, 0.5), len(x), SETTINGS, torch.float32)
         trainer.objective.use_table(x * scale)  # type: ignore[attr-defined]
         together.append(trainer)
-    results = train_together([trainer.train(seed=0) for trainer in together], torch.device("cpu"))
+    results = train_all([trainer.train(seed=0) for trainer in together], torch.device("cpu"))
     assert all(result.steps > 0 for result in results)
     for one, other in zip(alone, together, strict=True):
         for mine, theirs in zip(one.averaged.parameters(), other.averaged.parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_a_training_is_over_before_the_next_begins() -> None:
+    order: list[str] = []
+
+    def run(name: str, steps: int) -> Run:
+        for _ in range(steps):
+            order.append(name)
+            yield
+        return MStep(steps, 0.0, 0.0, 0.0)
+
+    results = train_all([run("first", 3), run("second", 2)], torch.device("cpu"))
+    assert [result.steps for result in results] == [3, 2]
+    assert order == ["first"] * 3 + ["second"] * 2
 
 
 class Falling:
@@ -143,12 +156,12 @@ def test_a_plan_is_doubled_while_the_held_out_loss_falls_fast(power: float, long
     assert trainer.fit(seed=0).steps == steps
 
 
-def test_a_plan_is_not_doubled_when_time_is_short() -> None:
+def test_a_plan_is_not_doubled_when_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     one = One()
     plan = TrainingPlan(
         learning_rate=1e-3, max_steps=200, patience=10**6, weight_average=0.9, decay_from=0.3, check_every=10,
         longest=10_000,
     )  # fmt: skip
-    half_gone = Deadline(at=time.monotonic() + 1_000, since=time.monotonic() - 1_000)
+    monkeypatch.setattr(Deadline, "passed", property(lambda deadline: 0.5))
     trainer = Trainer(one, one, Falling(one.weight, -0.3), plan)
-    assert trainer.fit(seed=0, deadline=half_gone).steps == 200
+    assert trainer.fit(seed=0, deadline=Deadline.after(1_000)).steps == 200

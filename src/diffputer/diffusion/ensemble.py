@@ -58,10 +58,12 @@ class Ensemble(nn.Module):
             if s.boosted_trees
             else None
         )
-        shapes = (
+        shapes = [
             ("mlp", s.mlp_members, s.mlp_width, s.mlp_depth),
             ("attention", s.attention_members, s.attention_width, s.attention_depth),
-        )
+        ]
+        if s.member_training == "in_turn":
+            shapes = [(kind, 1, width, depth) for kind, n, width, depth in shapes for _ in range(n)]
         self.networks = nn.ModuleList(
             ConditionalNetwork(
                 p, levels, backbone=backbone, members=members, width=width, depth=depth, dropout=s.dropout
@@ -141,10 +143,13 @@ class Ensemble(nn.Module):
         Gives the loss on these cells.
         """
         answers = [predict(network, validation.rows, dtype) for network in self.networks]  # type: ignore[arg-type]
-        answer = answers[0]
-        if len(answers) == 2:
-            share, answer = best_mix(answers[0], answers[1], validation)
-            self.shares.copy_(torch.tensor([1 - share, share]))
+        answer, shares = answers[0], torch.zeros(len(answers))
+        shares[0] = 1.0
+        for k, other in enumerate(answers[1:], start=1):
+            share, answer = best_mix(answer, other, validation)
+            shares *= 1 - share
+            shares[k] = share
+        self.shares.copy_(shares)
         if self.copula is not None:
             networks, copula = answer, self.copula.predict(validation.rows, self.marginals)
             linear = self._ask_linear(self.copula, validation.rows)

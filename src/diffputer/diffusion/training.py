@@ -77,14 +77,16 @@ class Trainable(Protocol):
 Run = Generator[None, None, MStep]
 
 
-def train_together(runs: Sequence[Run], device: torch.device) -> list[MStep]:
-    """Advance several trainings on a device in turn until all have ended.
+def train_all(runs: Sequence[Run], device: torch.device) -> list[MStep]:
+    """Advance several trainings on a device until all have ended.
 
     On CUDA each has a stream of its own, so that their kernels, most of which fill a part of the device
-    only, run side by side.
+    only, run side by side. Elsewhere one follows the other: when the time is up before all have ended, the
+    first are as good as they can be, instead of none.
     """
-    side_by_side = device.type == "cuda" and len(runs) > 1
-    streams = [torch.cuda.Stream(device) for _ in runs] if side_by_side else []
+    if device.type != "cuda":
+        return [_run_through(run) for run in runs]
+    streams = [torch.cuda.Stream(device) for _ in runs]
     results: dict[int, MStep] = {}
     for stream in streams:
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -92,13 +94,22 @@ def train_together(runs: Sequence[Run], device: torch.device) -> list[MStep]:
         for k, run in enumerate(runs):
             if k not in results:
                 try:
-                    with torch.cuda.stream(streams[k]) if streams else nullcontext():
+                    with torch.cuda.stream(streams[k]) if len(runs) > 1 else nullcontext():
                         next(run)
                 except StopIteration as stop:
                     results[k] = stop.value
     for stream in streams:
         torch.cuda.current_stream(device).wait_stream(stream)
     return [results[k] for k in range(len(runs))]
+
+
+def _run_through(run: Run) -> MStep:
+    while True:
+        try:
+            next(run)
+        except StopIteration as stop:
+            result: MStep = stop.value
+            return result
 
 
 class Trainer:
@@ -282,7 +293,7 @@ class Trainer:
         its place, as in the authors' code.
         """
         run = self.train(seed=seed, fresh=fresh, deadline=deadline, progress=progress, journal=journal)
-        return train_together([run], self._device)[0]
+        return train_all([run], self._device)[0]
 
     def train(
         self,
@@ -298,7 +309,8 @@ class Trainer:
 
         In the journal it has this name; it goes on from what is kept there, on the same sort of device.
         """
-        plan, deadline, progress = self.plan, deadline or Deadline(), progress or Progress()
+        # The clock starts when this training does: others may have been before it.
+        plan, deadline, progress = self.plan, (deadline or Deadline()).share(1.0), progress or Progress()
         journal, started = journal or Journal(), time.perf_counter()
         self._begin(seed, fresh)
         self.module.train()

@@ -22,7 +22,7 @@ from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
-from ..diffusion.training import MStep, Trainer, train_together
+from ..diffusion.training import MStep, Trainer, train_all
 from ..errors import SettingError
 from ..held_out import HeldOut
 from ..runtime.devices import Deadline, few_threads, total_memory
@@ -175,7 +175,7 @@ class ConditionalEngine:
             sum(trainer.plan.max_steps for trainer in self._trainers),
         )
         with few_threads(size, self._device):
-            steps = train_together(
+            steps = train_all(
                 [
                     trainer.train(
                         seed=derive_seed(seed, "network", number),
