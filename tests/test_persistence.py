@@ -27,15 +27,33 @@ def model(ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]) -> Path:
     return tmp_path / "model.diffputer"
 
 
-def test_members_trained_in_turn_are_kept_each_with_its_share(ugly: pd.DataFrame, tmp_path: Path) -> None:
-    fitted = DiffPuter(random_state=0, member_training="in_turn", **TINY_ENSEMBLE).fit(ugly)
-    fitted.save(tmp_path / "model.diffputer")
-    tensors, _ = read_file(tmp_path / "model.diffputer", MODEL)
+def shares_of(path: Path) -> list[float]:
+    tensors, _ = read_file(path, MODEL)
     (shares,) = (tensor for name, tensor in tensors.items() if name.rpartition(".")[2] == "shares")
-    assert len(shares) == 4
-    assert float(shares.sum()) == pytest.approx(1.0)
-    again = DiffPuter.load(tmp_path / "model.diffputer")
-    pd.testing.assert_frame_equal(again.transform(ugly), fitted.transform(ugly))
+    return [float(share) for share in shares]
+
+
+def test_members_trained_in_turn_are_kept_each_with_its_share(ugly: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "model.diffputer"
+    fitted = DiffPuter(random_state=0, member_training="in_turn", **TINY_ENSEMBLE).fit(ugly)
+    fitted.save(path)
+    assert len(shares_of(path)) == 4
+    assert sum(shares_of(path)) == pytest.approx(1.0)
+    pd.testing.assert_frame_equal(DiffPuter.load(path).transform(ugly), fitted.transform(ugly))
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.1])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_members_that_no_time_was_left_for_count_nothing(
+    ugly: pd.DataFrame, tmp_path: Path, held_out: float
+) -> None:
+    path = tmp_path / "model.diffputer"
+    settings = {**TINY_ENSEMBLE, "held_out": held_out, "member_training": "in_turn", "time_budget": 1e-3}
+    fitted = DiffPuter(random_state=0, **settings).fit(ugly)
+    fitted.save(path)
+    assert shares_of(path) == [1.0, 0.0, 0.0, 0.0]
+    for filled in fitted.sample(ugly, n_draws=3):
+        assert not filled["size"].isna().any()
 
 
 def test_a_loaded_model_gives_the_same_imputations(

@@ -104,11 +104,20 @@ def test_a_training_is_over_before_the_next_begins() -> None:
         for _ in range(steps):
             order.append(name)
             yield
-        return MStep(steps, 0.0, 0.0, 0.0)
+        return MStep(steps, 0.0, 0.0, seconds=100.0)
 
-    results = train_all([run("first", 3), run("second", 2)], torch.device("cpu"))
-    assert [result.steps for result in results] == [3, 2]
+    def train(seconds: float | None) -> list[int]:
+        order.clear()
+        deadline = Deadline.after(seconds)
+        results = train_all([run("first", 3), run("second", 2)], torch.device("cpu"), deadline)
+        return [result.steps for result in results]
+
+    assert train(None) == [3, 2]
     assert order == ["first"] * 3 + ["second"] * 2
+    assert train(1_000.0) == [3, 2]
+    assert train(40.0) == [3]  # half of the hundred seconds of the first would be too long
+    assert order == ["first"] * 3
+    assert train(0.0) == [3]
 
 
 class Falling:

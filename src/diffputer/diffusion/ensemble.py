@@ -137,13 +137,18 @@ class Ensemble(nn.Module):
         unknown = self.load_state_dict(values, strict=False).unexpected_keys
         assert not unknown, unknown
 
-    def combine(self, validation: Validation, dtype: torch.dtype) -> float:
+    def share_evenly(self, n_trained: int) -> None:
+        """Let the first networks count as much as each other, and those that were not trained nothing."""
+        self.shares.zero_()
+        self.shares[:n_trained] = 1 / n_trained
+
+    def combine(self, validation: Validation, dtype: torch.dtype, n_trained: int) -> float:
         """Choose on held-out cells how much each part counts and how far the mean is trusted.
 
-        Gives the loss on these cells.
+        Networks but the first ``n_trained`` count nothing. Gives the loss on these cells.
         """
-        answers = [predict(network, validation.rows, dtype) for network in self.networks]  # type: ignore[arg-type]
-        answer, shares = answers[0], torch.zeros(len(answers))
+        answers = [predict(self._network(k), validation.rows, dtype) for k in range(n_trained)]
+        answer, shares = answers[0], torch.zeros(len(self.networks))
         shares[0] = 1.0
         for k, other in enumerate(answers[1:], start=1):
             share, answer = best_mix(answer, other, validation)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import math
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
@@ -77,15 +78,21 @@ class Trainable(Protocol):
 Run = Generator[None, None, MStep]
 
 
-def train_all(runs: Sequence[Run], device: torch.device) -> list[MStep]:
-    """Advance several trainings on a device until all have ended.
+def train_all(runs: Sequence[Run], device: torch.device, deadline: Deadline | None = None) -> list[MStep]:
+    """Advance several trainings on a device until all have ended, and give the results of those that began.
 
     On CUDA each has a stream of its own, so that their kernels, most of which fill a part of the device
-    only, run side by side. Elsewhere one follows the other: when the time is up before all have ended, the
-    first are as good as they can be, instead of none.
+    only, run side by side. Elsewhere one follows the other: when time is short the first are as good as they
+    can be, and none begins that would have less than half of the time that another took.
     """
     if device.type != "cuda":
-        return [_run_through(run) for run in runs]
+        done: list[MStep] = []
+        for run in runs:
+            least = max((step.seconds / 2 for step in done), default=-math.inf)
+            if deadline is not None and deadline.remaining < least:
+                break
+            done.append(_run_through(run))
+        return done
     streams = [torch.cuda.Stream(device) for _ in runs]
     results: dict[int, MStep] = {}
     for stream in streams:

@@ -188,14 +188,16 @@ class ConditionalEngine:
                     for number, trainer in enumerate(self._trainers)
                 ],
                 self._device,
+                ends,
             )
             if growing is not None and self.model.trees is not None:
                 self.model.trees.load_state_dict(growing.result())
             held_out_loss = float("nan")
+            self.model.share_evenly(len(steps))
             if self._validation is not None:
                 if k == 1:
                     self.model.take_linear(self._fit_linear(self._validation, deadline).result().judged)
-                held_out_loss = self.model.combine(self._validation, self._dtype)
+                held_out_loss = self.model.combine(self._validation, self._dtype, n_trained=len(steps))
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
                 calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
         return MStep(
