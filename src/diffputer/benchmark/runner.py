@@ -30,6 +30,8 @@ PROTOCOL_VERSION = 1
 OURS = "diffputer"
 
 #: What tells runs apart: columns of a row, in this order.
+#: Settings that older rows do not have, and what they were then: only other values tell runs apart.
+_AS_BEFORE = {"member_training": "together"}
 _KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
 Key = tuple[str, ...]
 
@@ -324,6 +326,9 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
         engine, quality = parameters.get("engine", DEFAULT_ENGINE), parameters.get("quality", "auto")
         settings = resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")
         described: Row = dataclasses.asdict(settings)
+        for name, value in _AS_BEFORE.items():
+            if described.get(name) == value:
+                del described[name]
         precision = resolve_precision(parameters.get("precision", "auto"), device)
         described["precision"] = str(precision).removeprefix("torch.")
         described |= {k: v for k, v in parameters.items() if k not in {*SETTING_NAMES, *_NOT_A_SETTING}}
