@@ -495,3 +495,24 @@ def test_published_numbers_are_at_hand():
 def test_git_hash_may_be_given(monkeypatch):
     monkeypatch.setenv("DIFFPUTER_GIT_HASH", "abc")
     assert find_git_hash() == "abc"
+
+
+def test_only_changes_of_the_package_make_its_commit_dirty(tmp_path, monkeypatch):
+    package = tmp_path / "src" / "diffputer"
+    (package / "benchmark").mkdir(parents=True)
+    (package / "model.py").write_text("1\n")
+    (tmp_path / "rows.csv").write_text("task\n")
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "Start"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    monkeypatch.delenv("DIFFPUTER_GIT_HASH", raising=False)
+    monkeypatch.setattr(
+        "diffputer.benchmark.provenance.__file__", str(package / "benchmark" / "provenance.py")
+    )
+    clean = find_git_hash()
+    assert clean is not None
+    assert len(clean) == 40
+    (tmp_path / "rows.csv").write_text("task\nwine\n")
+    assert find_git_hash() == clean
+    (package / "model.py").write_text("2\n")
+    assert find_git_hash() == f"{clean}-dirty"

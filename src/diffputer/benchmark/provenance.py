@@ -79,7 +79,9 @@ def find_git_hash() -> str | None:
         top = _git(package, "rev-parse", "--show-toplevel")
         if Path(top) / "src" / "diffputer" != package:
             return None
-        return _git(package, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        # Rows of results are tracked too, and each run adds to them: what counts is the package.
+        changed = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
+        return _git(package, "rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
