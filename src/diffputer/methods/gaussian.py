@@ -34,7 +34,8 @@ EM_GAUSSIAN = Facts(
     name="em-gaussian",
     what="The conditional mean of a multivariate Gaussian fitted by EM; levels as 0/1 columns.",
     source="Dempster, Laird and Rubin 1977; own code from the equations.",
-    cannot="See anything but linear relations; levels are numbers to it.",
+    cannot="See anything but linear relations, which go on for ever: after heavy tails it may run away "
+    "(default@2000, mask 0). Levels are numbers to it.",
     settings=_SETTINGS,
     published="em",
 )

@@ -64,7 +64,8 @@ EM_MIWAE = Facts(
     name="em-miwae",
     what="MIWAE inside expectation-maximisation: it goes on learning from the table that it has completed.",
     source="Zhang, Fang, Wu and Yu 2025 (an ablation) of Mattei and Frellsen 2019; own code.",
-    cannot="Know how uncertain a completed cell was: it is learnt from as if it had been observed.",
+    cannot="Know how uncertain a completed cell was: it is learnt from as if it had been observed. Where "
+    "held-out cells find no round better than the first, its answer is miwae's.",
     settings=_SETTINGS
     | {"rounds": Setting(5, "Zhang et al.: four or five suffice; ends with one that brings nothing")},
     packages=("torch",),
