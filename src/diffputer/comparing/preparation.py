@@ -223,16 +223,16 @@ def prepare(
 
 
 def name_columns(names: Sequence[Hashable]) -> tuple[str, ...]:
-    """Give labels as text that fits on a line; all different.
+    """Give labels as text that fits on a line; all different, none empty.
 
     Examples
     --------
-    >>> name_columns([0, "0", "a b"])
-    ('0', '0 (2)', 'a b')
+    >>> name_columns([0, "0", "a b", ""])
+    ('0', '0 (2)', 'a b', 'column 4')
     """
     taken: dict[str, None] = {}
-    for name in names:
-        text = whole = short(name, 60)
+    for position, name in enumerate(names, start=1):
+        text = whole = short(name, 60) or f"column {position}"
         number = 2
         while text in taken:
             text, number = f"{whole} ({number})", number + 1
