@@ -27,7 +27,9 @@ from .compare_fakes import (
     Fake,
     Hangs,
     Interrupts,
+    Leaves,
     LeavesHoles,
+    LosesRows,
     Raises,
     Remembers,
     TellsItsSurroundings,
@@ -127,13 +129,15 @@ def test_columns_that_tell_nothing_of_each_other_are_called_so():
 
 
 def test_failures_are_notes():
-    bad = [Raises("raises"), LeavesHoles("leaves")]
+    bad = [Raises("raises"), LeavesHoles("leaves"), LosesRows("loses"), Leaves("ends")]
     result = compare(linear_frame(), methods=[*QUICK, *bad])
     notes = result.table.set_index("method")["note"]
     assert notes["raises"] == "failed: RuntimeError: this method has a fault"
     assert "every hole" in notes["leaves"]
-    assert result.table["rank"].isna().sum() == 2
-    assert "Not compared: raises and leaves." in result.verdict
+    assert "table that it is given, 300 x 4, however: it gave 3 x 4." in notes["loses"]
+    assert notes["ends"].endswith("the method ended its process with code 0 instead of returning.")
+    assert result.table["rank"].isna().sum() == 4
+    assert "Not compared: raises, leaves, loses and ends." in result.verdict
 
 
 def test_crashes_and_hangs_are_notes_where_methods_are_isolated():
@@ -144,10 +148,14 @@ def test_crashes_and_hangs_are_notes_where_methods_are_isolated():
         def answer(method, seconds):
             return runner.run(Run(method.facts.name, method, {}, 0, 0, seconds), lambda: None)
 
+        left = answer(Leaves("leaves"), 60)
         crashed = answer(Crashes("crashes"), 60)
         hung = answer(Hangs("hangs"), 0.5)
         well = answer(Fake("well"), 60)
-    assert crashed.error == "Crash: the process did not finish, it ended with code 3."
+    assert crashed.error == (
+        "Crash: the process did not finish, it ended with code 3: the method ended it instead of returning."
+    )
+    assert left.error == "SystemExit: the method ended its process with code 0 instead of returning."
     assert hung.error.startswith("stopped after")
     assert well.error == ""
     assert well.values.shape == (hidden.cells.sum(),)
