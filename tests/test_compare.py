@@ -405,6 +405,11 @@ def test_many_levels_are_named_as_the_likely_reason_of_a_slow_method(towns_csv):
     among = compare(frame, methods=["mean", "mice", "median"], repeats=1, time_budget=5)
     assert "Not compared: mice. Columns with very many levels are the likely reason" in among.verdict
     assert "sex (" not in among.verdict
+    among.outcomes[1].note = "stopped after 40 s"
+    stopped = dataclasses.replace(among)
+    assert "To mice each level is" in stopped.verdict
+    among.outcomes[1].facts = DIFFPUTER_FAST  # for which a level is no column
+    assert "many levels" not in dataclasses.replace(among).verdict
 
 
 @pytest.mark.usefixtures("here")
