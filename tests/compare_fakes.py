@@ -41,6 +41,11 @@ class Crashes(Fake):
         os._exit(3)
 
 
+class Leaves(Fake):
+    def misbehave(self, table):
+        raise SystemExit(0)
+
+
 class Hangs(Fake):
     def misbehave(self, table):
         time.sleep(600)
@@ -49,6 +54,11 @@ class Hangs(Fake):
 class LeavesHoles(Fake):
     def fit_transform(self, table, categorical, seed):
         return table
+
+
+class LosesRows(Fake):
+    def fit_transform(self, table, categorical, seed):
+        return table[:3]
 
 
 class TellsItsSurroundings(Fake):

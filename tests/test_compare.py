@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,9 @@ from .compare_fakes import (
     Fake,
     Hangs,
     Interrupts,
+    Leaves,
     LeavesHoles,
+    LosesRows,
     Raises,
     Remembers,
     TellsItsSurroundings,
@@ -126,13 +129,15 @@ def test_columns_that_tell_nothing_of_each_other_are_called_so():
 
 
 def test_failures_are_notes():
-    bad = [Raises("raises"), LeavesHoles("leaves")]
+    bad = [Raises("raises"), LeavesHoles("leaves"), LosesRows("loses"), Leaves("ends")]
     result = compare(linear_frame(), methods=[*QUICK, *bad])
     notes = result.table.set_index("method")["note"]
     assert notes["raises"] == "failed: RuntimeError: this method has a fault"
     assert "every hole" in notes["leaves"]
-    assert result.table["rank"].isna().sum() == 2
-    assert "Not compared: raises and leaves." in result.verdict
+    assert "table that it is given, 300 x 4, however: it gave 3 x 4." in notes["loses"]
+    assert notes["ends"].endswith("the method ended its process with code 0 instead of returning.")
+    assert result.table["rank"].isna().sum() == 4
+    assert "Not compared: raises, leaves, loses and ends." in result.verdict
 
 
 def test_crashes_and_hangs_are_notes_where_methods_are_isolated():
@@ -143,10 +148,14 @@ def test_crashes_and_hangs_are_notes_where_methods_are_isolated():
         def answer(method, seconds):
             return runner.run(Run(method.facts.name, method, {}, 0, 0, seconds), lambda: None)
 
+        left = answer(Leaves("leaves"), 60)
         crashed = answer(Crashes("crashes"), 60)
         hung = answer(Hangs("hangs"), 0.5)
         well = answer(Fake("well"), 60)
-    assert crashed.error == "Crash: the process did not finish, it ended with code 3."
+    assert crashed.error == (
+        "Crash: the process did not finish, it ended with code 3: the method ended it instead of returning."
+    )
+    assert left.error == "SystemExit: the method ended its process with code 0 instead of returning."
     assert hung.error.startswith("stopped after")
     assert well.error == ""
     assert well.values.shape == (hidden.cells.sum(),)
@@ -361,7 +370,112 @@ def test_mistakes_are_told():
 
 def test_one_finisher_is_nothing_to_compare():
     result = compare(linear_frame(), methods=["mean", Raises("a")])
-    assert result.verdict.startswith("There is nothing to compare with: only mean finished.")
+    assert result.verdict == (
+        "There is nothing to compare with: only mean finished. The others did not (a: failed: RuntimeError: "
+        "this method has a fault). Name other methods."
+    )
+    assert result.table.loc[0, ["probability_best", "columns_best", "columns_level"]].isna().all()
+    assert "99 %" not in result._repr_html_()
+
+
+@pytest.fixture
+def towns_csv(tmp_path):
+    """Two categories of very many levels, with which chained equations would take long."""
+    frame = linear_frame(600).assign(
+        town=[f"town {i % 200}" for i in range(600)],
+        street=[f"street {i % 150}" for i in range(600)],
+        sex="m",
+    )
+    frame.loc[::2, "sex"] = "f"
+    path = tmp_path / "towns.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_many_levels_are_named_as_the_likely_reason_of_a_slow_method(towns_csv):
+    frame = pd.read_csv(towns_csv)
+    alone = compare(frame, methods=["mean", "mice"], repeats=1, time_budget=5)
+    assert "(mice: not tried: it would take about" in alone.verdict
+    assert (
+        "Columns with very many levels are the likely reason: town (200) and street (150)." in alone.verdict
+    )
+    assert "To mice each level is" in alone.verdict
+    assert "--kind" in alone.verdict
+    assert "--missing" in alone.verdict
+    among = compare(frame, methods=["mean", "mice", "median"], repeats=1, time_budget=5)
+    assert "Not compared: mice. Columns with very many levels are the likely reason" in among.verdict
+    assert "sex (" not in among.verdict
+    among.outcomes[1].note = "stopped after 40 s"
+    stopped = dataclasses.replace(among)
+    assert "To mice each level is" in stopped.verdict
+    among.outcomes[1].facts = DIFFPUTER_FAST  # for which a level is no column
+    assert "many levels" not in dataclasses.replace(among).verdict
+
+
+@pytest.mark.usefixtures("here")
+def test_the_command_fails_where_nothing_was_compared(towns_csv, tmp_path):
+    options = ("compare", towns_csv, "--methods", "mean,mice", "--time-budget", "5", "--repeats", "1")
+    full, report = tmp_path / "full.csv", tmp_path / "report.html"
+    shown = run(*options, "--report", report, "--output", full, code=1)
+    assert "99 %" not in shown.stdout + report.read_text().split("By column")[0].split("</style>")[1]
+    assert "only mean finished. The others did not (mice:" in " ".join(shown.stdout.split())
+    assert f"{full} was not written, as no two methods finished" in shown.stderr
+    assert not full.exists()
+    quiet = run(*options, "--quiet", code=1)
+    assert quiet.stdout == ""
+    assert quiet.stderr.startswith("error: There is nothing to compare with: only mean finished.")
+
+
+def test_a_column_on_which_methods_are_level_is_no_win(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = linear_frame().assign(level=np.where(rng.random(300) < 0.98, "x", "y"))
+    frame["level"] = frame["level"].mask(rng.random(300) < 0.2)
+    result = compare(frame, methods=["mean", "median"], repeats=1)
+    table = result.table
+    assert table["columns_level"].tolist() == [1, 1]
+    assert table["columns_best"].sum() == 4
+    assert (
+        f"is best on {table['columns_best'][0]} of 5 columns alone, level with others on 1;" in result.verdict
+    )
+    assert result.column_facts.set_index("column")["best"]["level"] == ""
+    result.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert f"{table['columns_best'][0]} of 5, level on 1" in page
+    heat = page.split("<table class=heat>")[1].split("</table>")[0]
+    (row,) = (row for row in heat.split("</tr>") if "<td class=words>level<" in row)
+    assert "<b>" not in row
+    assert heat.count("<b>") == 4
+
+
+def test_methods_that_are_equal_throughout_have_no_winner_in_bold(tmp_path):
+    result = compare(linear_frame(), methods=["mean", Fake("twin")], repeats=1)
+    assert "mean is best on 0 of 4 columns alone, level with others on 4; 50 % sure" in result.verdict
+    result.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>" not in page.split("<h2>Ranking")[1]
+    assert "name best" not in page
+
+
+def test_a_column_without_a_name_is_called_by_its_place():
+    frame = linear_frame().rename(columns={"d": ""}).assign(id=[f"#{i}" for i in range(300)])
+    frame[" "] = 1
+    result = compare(frame, repeats=1)
+    assert list(result.columns.columns) == ["a", "b", "c", "column 4"]
+    assert any(note == "Left out (one value only): column 6." for note in result.notes)
+
+
+def test_what_is_said_of_the_table_comes_before_the_first_fit():
+    class Listens(Fake):
+        def misbehave(self, table):
+            heard.extend(str(one.message) for one in caught)
+
+    heard = []
+    frame = linear_frame().assign(code=["1", "2", "x"] * 100)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = compare(frame, methods=[Listens("listens"), "mean"], repeats=1)
+    assert any(words.startswith("Numbers stored as text") for words in heard)
+    assert set(heard) <= set(result.notes)
 
 
 def test_diffputer_takes_part():

@@ -13,7 +13,7 @@ from .cli_options import MISSING_HELP, pair, words_here
 from .cli_results import check_report
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
-from .runtime.reporting import Reporter
+from .runtime.reporting import EXIT_FAILURE, Reporter
 from .tables.paths import check_writable, read_bytes
 
 if TYPE_CHECKING:
@@ -140,13 +140,17 @@ def compare(
         if report is not None:
             result.report(report, source=input, reading=reading)
             session.written.append(report)
-        if output is not None and not result.interrupted:
+        if output is not None and not result.interrupted and result.has_compared:
             _fill(table, result, output, choose_settings(result, started + time_budget, device), quiet)
             session.written.append(output)
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
         if result.interrupted:
             sys.exit(session.interrupt_code)
+        if not result.has_compared:
+            if output is not None:
+                session.say(f"{output} was not written, as no two methods finished", "warning")
+            sys.exit(EXIT_FAILURE)
 
 
 def _check_targets(input: str, report: str | None, output: str | None) -> None:
@@ -167,6 +171,9 @@ def _check_targets(input: str, report: str | None, output: str | None) -> None:
 
 def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
     """Print the ranking and the verdict, unless a table goes to standard output, and say what to know."""
+    if session.quiet and not result.has_compared:
+        session.say(result.verdict, "error")
+        return
     if session.quiet:
         (sys.stderr if to_error else sys.stdout).write(f"{result.best}\n")
         return
@@ -194,7 +201,9 @@ def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
     ]
     for place, title in enumerate(titles):
         shown.add_column(title, justify="right" if place else "left", no_wrap=place == 0)
+    known, has_order = result.has_compared, not result.scores.are_equal
     for row in frame.itertuples():
+        level = f", level on {row.columns_level}" if known and row.columns_level else ""
         behind = "" if row.rank == 1 else f"{row.behind:.3f}"
         if behind and wide:
             behind += f" ({row.behind_low:.3f} to {row.behind_high:.3f})"
@@ -202,19 +211,22 @@ def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
             row.method,
             f"{row.error:.3f}",
             behind,
-            _brief(show_probability(row.probability_best)),
-            f"{row.columns_best}",
+            _brief(show_probability(row.probability_best)) if known else "",
+            f"{row.columns_best}{level}" if known else "",
         ]
         cells += [f"{row.rmse:.3f}"] if numbers else []
         cells += [f"{100 * row.accuracy:.1f} %"] if levels else []
         cells.append(_brief(show_seconds(row.seconds)))
-        shown.add_row(*(Words(text, style="bold green" if row.rank == 1 else "") for text in cells))
+        shown.add_row(
+            *(Words(text, style="bold green" if row.rank == 1 and has_order else "") for text in cells)
+        )
     console.print(shown)
     console.print(Words("\n" + result.verdict, style="bold"))
     for row in result.table[result.table["rank"].isna()].itertuples():
         session.say(f"{row.method}: {row.note}", "note")
-    for words in result.notes:  # what was warned of may be warned of again when the table is filled in
-        session.say(words, "warning" if words in result.prepared.notes else "note")
+    for words in result.notes:
+        if words not in result.prepared.notes:  # these were warned of before the fits
+            session.say(words, "note")
 
 
 def _brief(words: str) -> str:

@@ -135,7 +135,15 @@ def test_mistakes_are_explained(suite, arguments, words):
     (suite / "empty.csv").write_text("dataset,method\n")
     result = CliRunner().invoke(app, arguments, env={"TERM": "dumb"})
     assert result.exit_code == 2
-    assert words in " ".join(result.output.replace("│", " ").split())
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+
+
+def test_a_traceback_is_shown_where_it_is_wanted(suite):
+    result = CliRunner().invoke(app, ["small", "--setting", "x", "--debug"])
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
 
 
 def test_files_of_a_folder_come_in_order(suite):

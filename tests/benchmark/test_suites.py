@@ -10,12 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from diffputer.benchmark import campaign, scheduler
+from diffputer.benchmark.builtin import BUILTIN
 from diffputer.benchmark.campaign import estimate_left, find_lack, plan_jobs, results_path, run_plan
-from diffputer.benchmark.datasets import PAPER_DATASETS, file_of, split_name
+from diffputer.benchmark.datasets import PAPER_DATASETS, VARIANTS, file_of, load_dataset, split_name
 from diffputer.benchmark.display import describe_row, show_runs
 from diffputer.benchmark.processes import FORKS, resident_gigabytes
 from diffputer.benchmark.results import FIELDS, append_rows, read_rows
-from diffputer.benchmark.runner import describe_settings
+from diffputer.benchmark.runner import describe_settings, run_task
 from diffputer.benchmark.scheduler import WorkerError, describe_plainly, run_jobs
 from diffputer.benchmark.suites import Entry, Job, Limits, list_suites, load_suite
 from diffputer.benchmark.task import TASK_MECHANISMS, Task
@@ -167,6 +168,61 @@ def test_files_that_define_no_method_are_refused(tmp_path):
     assert "fake" not in METHODS
 
 
+def test_a_file_that_cannot_import_what_it_needs_is_skipped_and_the_others_run(tmp_path):
+    (tmp_path / "imp.py").write_text("import foo_bar\n")
+    suite = write_suite(tmp_path, '"mean", {method = "imp", file = "imp.py", strength = 3}')
+    said = invoke("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--dry-run")
+    assert said.stdout == "to run\twine@40/mcar/0.3/0  mean\n"
+    assert "note: imp is skipped, as it is not installed." in said.stderr
+    assert f"{tmp_path / 'imp.py'}: No module named 'foo_bar'. Install that." in said.stderr
+    (tmp_path / "bad.py").write_text("METHOD = 1 / 0\n")
+    said = invoke("run", write_suite(tmp_path, '{method = "bad", file = "bad.py"}'), code=2).stderr
+    assert f"however: {tmp_path / 'bad.py'} fails with ZeroDivisionError: division by zero" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("table[:3]", "14, however: it gave 3 x 14."),
+        ("table.iloc[:, 1:]", "14, however: it gave 40 x 13."),
+        ("table.to_numpy()", "however: it gave an object of type ndarray."),
+        ("table.rename(columns={'ash': 'dust'})", "however: it gave 'dust'."),
+        ("table.iloc[:, ::-1]", "in their order, however: it gave them in another."),
+    ],
+)
+def test_a_method_that_gives_something_else_is_told_the_contract(given, words, tmp_path):
+    rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, given))
+    assert rows[0]["error"].startswith("InputError: A method must give back the table that it is given, ")
+    assert rows[0]["error"].endswith(words)
+
+
+@pytest.mark.parametrize("base", ["CodedMethod", "InSampleMethod"])
+def test_an_array_of_another_shape_is_told_the_contract(base, tmp_path):
+    rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, "x[:3]", base))
+    assert rows[0]["error"] == (
+        "InputError: A method must complete the array that it is given, 40 x 14, however: it gave 3 x 14."
+    )
+
+
+def make_own(folder, given, base="Method"):
+    """Give a method of a file that gives back something else than it should."""
+    functions = {
+        "Method": f"""
+    def fit(self, table, categorical, seed): return self
+    def transform(self, table): return {given}""",
+        "CodedMethod": f"""
+    def _fit(self, x, n_levels, seed): pass
+    def _complete(self, x): return {given}""",
+        "InSampleMethod": f"""
+    def _fit_complete(self, x, n_levels, seed): return {given}""",
+    }
+    (folder / "own.py").write_text(
+        f"from diffputer.methods.contract import *\nclass Own({base}):{functions[base]}\n"
+        "METHOD = (Facts('own', what='', source='', cannot=''), Own)\n"
+    )
+    return Entry("own", file=str(folder / "own.py")).make()
+
+
 def test_filters_choose_among_what_the_suite_has(tmp_path):
     suite = load_suite(write_suite(tmp_path, '"mean", "knn"', "seeds = [0, 1, 2]"))
     jobs = suite.jobs(methods=["knn"], datasets=["wine"], seeds=[0, 2])
@@ -257,7 +313,10 @@ def test_other_data_and_another_protocol_make_other_runs(fake, tmp_path):
 @pytest.mark.skipif(not FORKS, reason="elsewhere the process itself ends")
 def test_a_method_that_leaves_is_a_row_with_the_name_of_how(fake):
     ended = list(run_jobs([fake("leave"), fake("interrupt")]))
-    assert [rows[0]["error"] for _, rows, _ in ended] == ["SystemExit: 2", "KeyboardInterrupt:"]
+    assert [rows[0]["error"] for _, rows, _ in ended] == [
+        "SystemExit: the method ended its process with code 2 instead of returning.",
+        "KeyboardInterrupt:",
+    ]
     assert all(len(row["data_fingerprint"]) == 64 for _, rows, _ in ended for row in rows)
 
 
@@ -303,7 +362,9 @@ def test_whatever_a_method_does_is_a_row_and_the_others_go_on(fake, tmp_path):
     errors = {seed: {row["error"] for row in rows} for seed, rows in ended.items()}
     assert errors[0] == errors[5] == {None}
     (left,), (crashed,), (raised,), (hoarded,) = (errors[seed] for seed in (1, 2, 3, 4))
-    assert left.startswith("Crash: the process did not finish, it ended with code 7")
+    assert left == (
+        "Crash: the process did not finish, it ended with code 7: the method ended it instead of returning."
+    )
     assert "SIGSEGV" in crashed
     assert "last words" in crashed
     assert raised == "MemoryError: no more"
@@ -396,7 +457,10 @@ def test_command_says_what_is_wrong(tmp_path):
     assert "one of" in invoke("run", "maxi", code=2).stderr
     assert "0,1,2" in invoke("run", suite, "--seeds", "x", code=2).stderr
     assert "must be in suite" in invoke("run", suite, "--methods", "mice", code=2).stderr
-    assert "only data sets" in invoke("data", "iris", "--data", tmp_path, code=2).stderr.lower()
+    unknown = invoke("data", "iris", "--data", tmp_path, code=2).stderr
+    assert "Only data sets" in unknown
+    assert all(f" {name}" in unknown for name in (*PAPER_DATASETS, *VARIANTS, *BUILTIN))
+    assert invoke("data", "wine@50", "--data", tmp_path).stderr == "wine: built in, needs no fetching\n"
     absent = ("run", "paper-mcar", "--datasets", "letter", "--methods", "mean", "--data", tmp_path)
     absent += ("--out", tmp_path / "out")
     assert "bench data letter" in invoke(*absent, code=2).stderr

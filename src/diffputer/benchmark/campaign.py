@@ -17,7 +17,7 @@ from .datasets import DATA_VARIABLE, VARIANTS, file_of, fingerprint_of, split_na
 from .results import Row, append_rows, check_columns, read_rows, replace_rows
 from .runner import OURS, Key, is_done, is_failure, key_of, make_key
 from .scheduler import run_jobs
-from .suites import Job, Limits
+from .suites import Job, Limits, find_lack_of_file
 
 _MODULES = {"scikit-learn": "sklearn"}
 
@@ -86,6 +86,9 @@ def plan_jobs(
     known_data = _Fingerprints(data)
     known: dict[Path, dict[Key, list[dict[str, str]]]] = {}
     for job in jobs:
+        if job.entry.file is not None and (lack := find_lack_of_file(job.entry.file)):
+            plan.skipped[job.entry.method] = lack
+            continue
         path = results_path(out, job)
         if path not in known:
             known[path] = _by_key(read_rows(path))

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import DiffputerError, InputError, warn_about_data
 from ..tables.paths import write_bytes
+from .builtin import BUILTIN
 from .datasets import DATA_VARIABLE, VARIANTS, cache_folder, known_facts, read_gzip, split_name
 from .prepare import prepare
 
@@ -53,7 +54,7 @@ def fetch_datasets(
     Parameters
     ----------
     names : sequence of str
-        Of data sets; a variant is fetched as the table that it is made of.
+        Of data sets; a variant is fetched as the table that it is made of, one that is built in not at all.
     folder : path, optional
         Where they go; default: the environment variable ``DIFFPUTER_DATA``, else the cache folder.
     raw_folder : path, optional
@@ -76,11 +77,16 @@ def fetch_datasets(
     directory = Path(folder or os.environ.get(DATA_VARIABLE) or cache_folder())
     known = known_facts() if facts is None else facts
     bases = list(dict.fromkeys(VARIANTS.get(whole, whole) for whole, _ in map(split_name, names)))
-    if unknown := [name for name in bases if name not in known]:
+    if unknown := [name for name in bases if name not in known and name not in BUILTIN]:
+        variants = [name for name, base in VARIANTS.items() if base in known]
         raise InputError(
             f"Only data sets that the package knows can be fetched, however: {', '.join(unknown)} "
-            f"{'is' if len(unknown) == 1 else 'are'} not; it knows: {', '.join(known)}."
+            f"{'is' if len(unknown) == 1 else 'are'} not; it knows: {', '.join([*known, *variants])}; and "
+            f"{', '.join(BUILTIN)}, which are built in."
         )
+    for name in (name for name in bases if name in BUILTIN):
+        report(f"{name}: built in, needs no fetching")
+    bases = [name for name in bases if name not in BUILTIN]
     paths = []
     raw: dict[str, bytes] = {}
     for name in bases:

@@ -69,10 +69,10 @@ def describe_end(code: int) -> str:
     Examples
     --------
     >>> describe_end(-11), describe_end(3)
-    ('it was ended by SIGSEGV', 'it ended with code 3')
+    ('it was ended by SIGSEGV', 'it ended with code 3: the method ended it instead of returning')
     """
     if code >= 0:
-        return f"it ended with code {code}"
+        return f"it ended with code {code}: the method ended it instead of returning"
     with contextlib.suppress(ValueError):
         name = signal.Signals(-code).name
         beyond = " (the system does that when memory runs out)" if name == "SIGKILL" else ""

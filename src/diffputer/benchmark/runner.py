@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..imputer import DiffPuter
-from ..methods.contract import InSampleOnlyError, Method
+from ..methods.contract import InSampleOnlyError, Method, check_completed
 from ..methods.ours import Ours
 from ..methods.table import make_method
 from ..runtime.devices import resolve_device, resolve_precision
@@ -185,6 +185,7 @@ def _run_method(
             started = time.perf_counter()
             if method.out_of_sample or part is test:
                 completed = method.transform(part.holes)
+            check_completed(completed, part.holes)
             row["transform_seconds"] = time.perf_counter() - started
             row |= score_fields(part.score(completed))
             row["energy"] = part.first(energy_rows).score_energy([completed[:energy_rows]])
@@ -343,5 +344,14 @@ def is_failure(row: Mapping[str, Any]) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Give an exception as one line."""
+    """Give an exception as one line.
+
+    Examples
+    --------
+    >>> reason_of(SystemExit(0))
+    'SystemExit: the method ended its process with code 0 instead of returning.'
+    """
+    if isinstance(error, SystemExit):
+        code = 0 if error.code is None else error.code
+        error = SystemExit(f"the method ended its process with code {code} instead of returning.")
     return " ".join(f"{type(error).__name__}: {error}".split())[:1000]

@@ -36,7 +36,7 @@ from ..methods.table import METHODS
 from ..settings import check_number
 from .datasets import split_name
 from .metrics import end_rank
-from .runner import find_method
+from .runner import find_method, reason_of
 from .task import Task
 
 _KEYS = (
@@ -268,6 +268,8 @@ def _read_entry(suite: str, given: Any, folder: Path) -> Entry:
             f"A method of suite {suite} must be one of {', '.join(METHODS)}, or have a file that defines it, "
             f"however: {entry.method!r} is not."
         )
+    if file is not None and find_lack_of_file(file):
+        return entry  # its runs are skipped
     if file is not None and (found := load_method_file(file)[0].name) != entry.method:
         raise SettingError(f"{file} must define the method {entry.method!r}, however: it defines {found!r}.")
     if entry.is_ours and (foreign := sorted(set(settings) - set(DiffPuter._get_param_names()))):
@@ -285,11 +287,28 @@ def load_method_file(path: str) -> tuple[Facts, Callable[..., Method]]:
     if spec is None or spec.loader is None:
         raise InputError(f"A method's file must be a Python file, however: {path} is not.")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"A method's file must run when it is imported, however: {path} fails with {reason_of(error)}"
+        ) from error
     method = getattr(module, "METHOD", None)
     if not (isinstance(method, tuple) and len(method) == 2 and isinstance(method[0], Facts)):
         raise InputError(f"A method's file must define METHOD = (facts, class), however: {path} does not.")
     return method
+
+
+@cache
+def find_lack_of_file(path: str) -> str | None:
+    """Say what a method's file cannot import on this machine; None if it can be loaded."""
+    try:
+        load_method_file(path)
+    except ImportError as error:
+        return f"Its file must find what it imports, however: {path}: {error}. Install that."
+    return None
 
 
 def _check_keys(suite: str, given: Mapping[str, Any], known: Sequence[str], what: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError, SettingError
+from ..runtime.reporting import Reporter
 
 if TYPE_CHECKING:
     from .report.layout import Report
@@ -92,13 +93,14 @@ def table(
         Path | None,
         typer.Option(metavar="DIR", help="Write every figure that the rows allow here, as PNG and SVG."),
     ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Show results beside the paper's numbers: means over masks, ratios, ranks and tests."""
     from .report.document import make_report
     from .report.measures import PAPERS_MEASURES, find_measure
     from .report.records import SETTINGS
 
-    try:
+    with Reporter(debug=debug).reporting():
         kind = _choose_format(format, output)
         if setting not in (*SETTINGS, "both"):
             raise SettingError(
@@ -113,46 +115,44 @@ def table(
         there = sorted({record.rate for record in results.final})
         if absent := sorted(set(rate or ()) - set(there)):
             raise InputError(f"--rate must name what the rows have, however: {absent} is not among {there}.")
-    except (InputError, SettingError) as error:
-        raise typer.BadParameter(str(error)) from error
-    report = make_report(
-        results,
-        title="Results: " + ", ".join(suite),
-        measures=measures,
-        settings=SETTINGS if setting == "both" else (setting,),
-        rates=rate or None,
-        rank=rank or (),
-        about=[about] if about else (),
-        published=published,
-        pictures=figures is not None or kind == "html",
-    )
-    paths: dict[str, str] = {}
-    if figures is not None:
-        from .report.gallery import save_pictures
+        report = make_report(
+            results,
+            title="Results: " + ", ".join(suite),
+            measures=measures,
+            settings=SETTINGS if setting == "both" else (setting,),
+            rates=rate or None,
+            rank=rank or (),
+            about=[about] if about else (),
+            published=published,
+            pictures=figures is not None or kind == "html",
+        )
+        paths: dict[str, str] = {}
+        if figures is not None:
+            from .report.gallery import save_pictures
 
-        saved = save_pictures(report.pictures, figures)
-        start = output.parent if output is not None else Path()
-        paths = {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
-    if kind == "terminal":
-        _print(report, output)
-        return
-    if kind == "markdown":
-        from .report.markdown import write_markdown
+            saved = save_pictures(report.pictures, figures)
+            start = output.parent if output is not None else Path()
+            paths = {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
+        if kind == "terminal":
+            _print(report, output)
+            return
+        if kind == "markdown":
+            from .report.markdown import write_markdown
 
-        text = write_markdown(report, paths)
-    elif kind == "latex":
-        from .report.latex import write_latex
+            text = write_markdown(report, paths)
+        elif kind == "latex":
+            from .report.latex import write_latex
 
-        text = write_latex(report, paths)
-    else:
-        from .report.html import write_html
+            text = write_latex(report, paths)
+        else:
+            from .report.html import write_html
 
-        text = write_html(report)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
+            text = write_html(report)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(text, encoding="utf-8")
 
 
 def find_files(suite: str) -> list[Path]:

@@ -17,8 +17,8 @@ from ..methods.contract import Facts, Method
 from ..tables.paths import write_bytes
 from .hiding import Hidden
 from .preparation import TEXT, Prepared
-from .scoring import Scores
-from .verdict import find_ties, join, write_verdict
+from .scoring import Scores, leads
+from .verdict import blame_levels, find_ties, join, write_verdict
 
 #: Of many columns so many are named.
 _MOST_NAMED = 12
@@ -44,6 +44,15 @@ class Outcome:
     def was_short_of_time(self) -> bool:
         """Whether it used up what it was given, so that more may help."""
         return self.limit is not None and max(self.seconds, default=0.0) > 0.95 * self.limit
+
+    @property
+    def was_slow(self) -> bool:
+        """Whether it was stopped, or not begun, and each level of a category is more work for it.
+
+        So it is for the package's methods but DiffPuter; of the user's own nothing is known.
+        """
+        may_be = self.own is None and "engine" not in self.facts.settings
+        return may_be and self.note.startswith(("stopped", "not tried: it would take"))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -86,6 +95,11 @@ class Comparison:
         return self.scores.methods[self.scores.order[0]]
 
     @property
+    def has_compared(self) -> bool:
+        """Whether two methods finished: of one alone nothing can be said."""
+        return len(self.scores.methods) > 1
+
+    @property
     def ties(self) -> tuple[str, ...]:
         """Methods that chance alone may have put behind the best one, nearest first."""
         return find_ties(self.scores)
@@ -95,9 +109,15 @@ class Comparison:
         """The verdict, sentence by sentence."""
         seconds = {one.facts.name: one.mean_seconds for one in self.outcomes}
         short = [one.facts.name for one in self.outcomes if not one.note and one.was_short_of_time]
-        lost = [one.facts.name for one in self.outcomes if one.note and "not installed" not in one.note]
+        coded = self.prepared.coded
+        levels = dict(zip(coded.names, coded.n_levels.tolist(), strict=True))
         return write_verdict(
-            self.scores, seconds, repetitions=self.repetitions, short_of_time=short, lost=lost
+            self.scores,
+            seconds,
+            repetitions=self.repetitions,
+            short_of_time=short,
+            lost={one.facts.name: one.note for one in self.outcomes if one.note},
+            many_levels=blame_levels(levels, [one.facts.name for one in self.outcomes if one.was_slow]),
         )
 
     @property
@@ -111,11 +131,13 @@ class Comparison:
 
         method and rank; error: mean over columns, 0 is perfect and about 1 what one value for all gets, and
         its interval (95 %); behind: the error less that of the best method, and its interval;
-        probability_best; columns_best: on how many columns it has the smallest error; mae, rmse: of numbers,
-        in standard deviations; accuracy: of categories; seconds: of one repetition; note.
+        probability_best; columns_best and columns_level: on how many columns it has the smallest error, alone
+        and as others do; mae, rmse: of numbers, in standard deviations; accuracy: of categories; seconds: of
+        one repetition; note. A method that alone has finished is the best of none.
         """
         scores, rows = self.scores, []
-        best, wins, probability = scores.order[0], scores.wins(), scores.probability_best
+        best, (alone, level), probability = scores.order[0], scores.wins(), scores.probability_best
+        nothing: list[Any] = [np.nan, pd.NA, pd.NA]
         outcomes = {one.facts.name: one for one in self.outcomes}
         for place, k in enumerate(scores.order, start=1):
             name = scores.methods[k]
@@ -123,13 +145,14 @@ class Comparison:
             note = "cut short: more time may help" if one.was_short_of_time else ""
             rows.append(
                 (name, place, scores.overall[k], *scores.interval(k), *scores.difference(k, best),
-                 probability[k], wins[k], scores.mae[k], scores.rmse[k], scores.accuracy[k],
+                 *([probability[k], alone[k], level[k]] if self.has_compared else nothing),
+                 scores.mae[k], scores.rmse[k], scores.accuracy[k],
                  one.mean_seconds, note)
             )  # fmt: skip
-        nothing = [np.nan] * 12
-        rows += [(name, pd.NA, *nothing, one.note) for name, one in outcomes.items()]
+        unknown = [np.nan] * 6
+        rows += [(name, pd.NA, *unknown, *nothing, *[np.nan] * 4, one.note) for name, one in outcomes.items()]
         frame = pd.DataFrame(rows, columns=TABLE_COLUMNS)
-        return frame.astype({"rank": "Int64", "columns_best": "Int64"})
+        return frame.astype(dict.fromkeys(("rank", "columns_best", "columns_level"), "Int64"))
 
     @cached_property
     def columns(self) -> pd.DataFrame:
@@ -140,15 +163,18 @@ class Comparison:
 
     @cached_property
     def column_facts(self) -> pd.DataFrame:
-        """One row for each column: kind, share missing, cells hidden, whether it counts, best method."""
+        """One row for each column: kind, share missing, cells hidden, whether it counts, best method.
+
+        Where several methods are level in front, none is named.
+        """
         rows = []
         for j, (name, column) in enumerate(zip(self.columns.columns, self.prepared.columns, strict=True)):
             errors = self.columns[name]
-            seen = bool(errors.notna().any())
+            front = errors.index[leads(errors.to_numpy())]
             rows.append(
                 (name, str(column.kind), float(self.prepared.missing[:, j].mean()),
                  int(self.scores.n_cells[j]), bool(self.scores.counted[j]),
-                 errors.idxmin() if seen else "", errors.min())
+                 front[0] if len(front) == 1 else "", errors.min())
             )  # fmt: skip
         return pd.DataFrame(rows, columns=["column", "kind", "missing", "cells", "counts", "best", "error"])
 
@@ -238,8 +264,10 @@ class Comparison:
 
     def __repr__(self) -> str:
         shown = self.table.dropna(subset="rank")
-        frame = shown[["method", "error", "behind", "probability_best", "columns_best", "seconds"]]
-        frame = frame.rename(columns={"probability_best": "best?", "columns_best": "columns"})
+        names = ["method", "error", "behind", "probability_best", "columns_best", "columns_level", "seconds"]
+        frame = shown[names].rename(
+            columns={"probability_best": "best?", "columns_best": "columns", "columns_level": "level"}
+        )
         lost = [f"{row.method}: {row.note}" for row in self.table.itertuples() if row.note]
         lines = ["Comparison of imputers", self.verdict, "", as_text(frame), "", *lost, *self.notes]
         return "\n".join(lines)
@@ -253,5 +281,5 @@ class Comparison:
 
 TABLE_COLUMNS = [
     "method", "rank", "error", "error_low", "error_high", "behind", "behind_low", "behind_high",
-    "probability_best", "columns_best", "mae", "rmse", "accuracy", "seconds", "note",
+    "probability_best", "columns_best", "columns_level", "mae", "rmse", "accuracy", "seconds", "note",
 ]  # fmt: skip

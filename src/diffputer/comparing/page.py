@@ -17,7 +17,7 @@ from ..benchmark.report.layout import Cell, Table
 from ..runtime.devices import resolve_device
 from .recipes import Source, write_recipes
 from .runs import show_seconds
-from .scoring import DRAWS, LEVEL
+from .scoring import DRAWS, LEVEL, leads
 from .verdict import join, show_probability
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ def write_ranking(comparison: Comparison) -> str:
     head += ["MAE", "RMSE"] if has_numbers else []
     head += ["accuracy"] if has_levels else []
     head += ["time"]
-    apart = set(frame["method"]) - {comparison.best, *comparison.ties}
+    known, has_order = comparison.has_compared, not comparison.scores.are_equal
+    apart = set(frame["method"]) - ({comparison.best, *comparison.ties} if known else set())
     n_columns = int(comparison.scores.counted.sum())
     rows, notes = [], []
     for row in frame.itertuples():
@@ -125,13 +126,13 @@ def write_ranking(comparison: Comparison) -> str:
             notes.append(f"{row.method}: {row.note}")
             marks = (len(notes),)
         behind = "–" if row.rank == 1 else f"{row.behind:.3f} ({row.behind_low:.3f} to {row.behind_high:.3f})"
-        place = 1 if row.rank == 1 else None if row.method in apart else 2
+        place = 1 if row.rank == 1 and has_order else None if row.method in apart else 2
         cells = [
             Cell(row.method, place=place, notes=marks),
             Cell(f"{row.error:.3f}", order=float(row.error)),
             Cell(behind, order=float(row.behind)),
-            Cell(_brief(row.probability_best), order=float(row.probability_best)),
-            Cell(f"{row.columns_best} of {n_columns}", order=float(row.columns_best)),
+            Cell(_brief(row.probability_best), order=float(row.probability_best)) if known else Cell(),
+            Cell(_tell_columns(row, n_columns), order=float(row.columns_best)) if known else Cell(),
         ]
         if has_numbers:
             cells += [Cell(f"{value:.3f}", order=float(value)) for value in (row.mae, row.rmse)]
@@ -142,6 +143,10 @@ def write_ranking(comparison: Comparison) -> str:
     return f"<div class=rank>{write_table(Table('', tuple(head), tuple(rows), tuple(notes)))}</div>"
 
 
+def _tell_columns(row: Any, n: int) -> str:
+    return f"{row.columns_best} of {n}" + (f", level on {row.columns_level}" if row.columns_level else "")
+
+
 def _brief(probability: float) -> str:
     return show_probability(probability).replace("more than ", ">").replace("less than ", "<")
 
@@ -150,11 +155,12 @@ def _write_verdict(comparison: Comparison) -> str:
     first, *others = comparison.sentences
     scores = comparison.scores
     best = scores.order[0]
-    tie = " tie" if comparison.ties or len(scores.methods) < 2 else ""
+    tie = " tie" if comparison.ties or not comparison.has_compared else ""
     facts = [(comparison.best, "smallest error")]
-    if len(scores.methods) > 1:
+    if comparison.has_compared:
+        row = comparison.table.iloc[0]
         facts.append((show_probability(scores.probability_best[best]), "sure that it is best"))
-        facts.append((f"{scores.wins()[best]} of {int(scores.counted.sum())}", "columns where it is best"))
+        facts.append((_tell_columns(row, int(scores.counted.sum())), "columns where it is best"))
     facts.append((f"{len(scores.methods)}", "methods compared"))
     facts.append((f"{int(scores.n_cells.sum()):,}", "known cells hidden"))
     items = "".join(f"<li><b>{escape(value)}</b><span>{escape(words)}</span></li>" for value, words in facts)
@@ -172,7 +178,7 @@ def _write_lines(comparison: Comparison) -> str:
     end = min(float(frame["error_high"].max()), max(2.5 * float(frame["error"].min()), 1.15)) * 1.04
     lines = []
     for row in frame.itertuples():
-        chosen = " best" if row.rank == 1 else ""
+        chosen = " best" if row.rank == 1 and not comparison.scores.are_equal else ""
         low, middle, high = (100 * min(x, end) / end for x in (row.error_low, row.error, row.error_high))
         words = f"{row.method}: error {row.error:.3f}, between {row.error_low:.3f} and {row.error_high:.3f}"
         one = f'<em style="left:{100 / end:.2f}%"></em>' if end > 1 else ""
@@ -201,7 +207,7 @@ def _write_lost(comparison: Comparison) -> str:
 
 
 def _write_heat(comparison: Comparison) -> str:
-    """Write errors by column and method, the smaller the greener; the best of each column is bold."""
+    """Write errors by column and method, the smaller the greener; the best is bold, if any is."""
     facts, errors = comparison.column_facts, comparison.columns
     shown = facts[facts["cells"] > 0].sort_values("missing", ascending=False, kind="stable")
     head = ["column", "cells", *errors.index]
@@ -212,22 +218,21 @@ def _write_heat(comparison: Comparison) -> str:
     rows = []
     for fact in shown.itertuples():
         values = errors[fact.column].to_numpy()
-        best = values.min()
         cells = [
             f"<td class=words>{escape(fact.column)}"
             f"<small>{escape(fact.kind)}, {100 * fact.missing:.0f} % missing</small></td>",
             f'<td class=number data-order="{fact.cells}">{fact.cells:,}</td>',
         ]
-        for value in values:
-            text = f"<b>{value:.2f}</b>" if value <= best + 1e-12 else f"{value:.2f}"
+        for value, is_best in zip(values, leads(values), strict=True):
+            text = f"<b>{value:.2f}</b>" if is_best else f"{value:.2f}"
             look = f'style="background:{_colour(value)}" data-order="{float(value)!r}"'
             cells.append(f"<td class=number {look}>{text}</td>")
         rows.append(f"<tr{'' if fact.counts else ' class=off'}>{''.join(cells)}</tr>")
     few = "" if shown["counts"].all() else " Grey columns have too few hidden cells to count."
     return (
         f"<p class=key>Error of each method on each column: 0 is perfect, 1 is what one value for all gets; "
-        f"the best is bold.{few}</p><div class=scroll><table class=heat><thead><tr>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f"the best is bold, unless all are equal.{few}</p><div class=scroll><table class=heat>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..analysis.wording import short
 from ..errors import DataWarning, InputError
+from ..methods.contract import check_completed
 from ..tables.encoding import TableEncoder
 from ..tables.frames import Table, read_table
 from ..tables.pieces import take_rows
@@ -77,8 +78,7 @@ class Coded:
         InputError
             If the method gave something else than the same table without those holes.
         """
-        if list(completed.columns) != list(self.names) or completed.shape != self.x.shape:
-            raise InputError("A method must give back the table's rows and columns, however: it did not.")
+        check_completed(completed, pd.DataFrame(self.x, columns=list(self.names)))
         values = np.empty(self.x.shape)
         for j, name in enumerate(self.names):
             column = completed.iloc[:, j]
@@ -223,16 +223,16 @@ def prepare(
 
 
 def name_columns(names: Sequence[Hashable]) -> tuple[str, ...]:
-    """Give labels as text that fits on a line; all different.
+    """Give labels as text that fits on a line; all different, none empty.
 
     Examples
     --------
-    >>> name_columns([0, "0", "a b"])
-    ('0', '0 (2)', 'a b')
+    >>> name_columns([0, "0", "a b", ""])
+    ('0', '0 (2)', 'a b', 'column 4')
     """
     taken: dict[str, None] = {}
-    for name in names:
-        text = whole = short(name, 60)
+    for position, name in enumerate(names, start=1):
+        text = whole = short(name, 60) or f"column {position}"
         number = 2
         while text in taken:
             text, number = f"{whole} ({number})", number + 1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SettingError
+from ..errors import SettingError, warn_about_data
 from ..methods.contract import Method
 from ..runtime.seeding import derive_seed, resolve_seed
 from ..tables.schema import Schema
@@ -134,6 +134,8 @@ def run_comparison(
     prepared = prepare(
         table, categorical_features=categorical_features, schema=schema, max_rows=int(max_rows), rng=rng
     )
+    for words in prepared.notes:  # before the fits: whoever reads it may want to stop and say more
+        warn_about_data(words)
     hidden = hide(prepared, int(repeats), rng)
     for_race = (1 - filling_share) * time_budget
     race = _Race(prepared.coded, candidates, int(repeats), started + for_race, for_race, seed)

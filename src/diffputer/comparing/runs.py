@@ -92,7 +92,7 @@ class RunnerHere:
         try:
             method = run.own or make_method(run.method, **run.settings)
             return Answer(*run_method(method, self._coded, self._hidden.cells[run.repetition], run.seed))
-        except Exception as error:  # noqa: BLE001 - whatever fails is an answer
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is an answer
             return Answer(error=reason_of(error))
 
 

@@ -97,11 +97,29 @@ class Scores:
         """Say whether a method may be no worse than another: in more than 5 % of the draws it is not."""
         return bool((self.draws[:, k] <= self.draws[:, other] + 1e-12).mean() > 1 - LEVEL)
 
-    def wins(self) -> NDArray[np.int64]:
-        """Of how many columns that count each method has the smallest error, [k]; equal ones all do."""
+    @property
+    def are_equal(self) -> bool:
+        """Whether no method has a smaller error than another, as where there is one only."""
+        return not leads(self.overall).any()
+
+    def wins(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count the columns on which each method is in front, alone and level with others, [k] each."""
         part = self.columns[:, self.counted]
-        won: NDArray[np.int64] = (part <= part.min(axis=0, keepdims=True) + 1e-12).sum(axis=1)
-        return won
+        front = part <= part.min(axis=0) + 1e-12
+        alone = front & (front.sum(axis=0) == 1)
+        return alone.sum(axis=1), (front & ~alone).sum(axis=1)
+
+
+def leads(errors: Floats) -> NDArray[np.bool_]:
+    """Say which of some errors are the smallest; none where all are equal.
+
+    Examples
+    --------
+    >>> leads(np.array([1.0, 1.0, 2.0])).tolist(), leads(np.array([1.0, 1.0])).tolist()
+    ([True, True, False], [False, False])
+    """
+    front: NDArray[np.bool_] = errors <= errors.min() + 1e-12
+    return front & ~front.all()
 
 
 def ends(draws: Floats) -> tuple[float, float]:

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ..analysis.wording import short
 from .runs import show_seconds
 from .scoring import Scores
+
+#: A column with so many levels makes a table wide for methods that give each level a column of its own.
+MANY_LEVELS = 50
 
 
 def find_ties(scores: Scores) -> tuple[str, ...]:
@@ -22,7 +26,8 @@ def write_verdict(
     *,
     repetitions: int = 1,
     short_of_time: Sequence[str] = (),
-    lost: Sequence[str] = (),
+    lost: Mapping[str, str] | None = None,
+    many_levels: str = "",
 ) -> tuple[str, ...]:
     """Say which method to use and how sure that is.
 
@@ -36,26 +41,25 @@ def write_verdict(
         How often other cells were hidden.
     short_of_time : sequence of str
         Methods that were given less time than they would take by themselves.
-    lost : sequence of str
-        Methods that were to be compared and are not.
+    lost : mapping, optional
+        Methods that were to be compared and are not, with the reason.
+    many_levels : str
+        Columns with very many levels, if a method was too slow for these.
 
     Returns
     -------
     tuple of str
         Sentences; the first says what to do.
     """
-    names = scores.methods
+    names, lost = scores.methods, lost or {}
     if len(names) == 1:
-        return (f"There is nothing to compare with: only {names[0]} finished. Allow more time.",)
+        return _tell_of_one(names[0], lost, many_levels)
     best = scores.order[0]
     name = names[best]
     ties = find_ties(scores)
     said = _decide(scores, ties, seconds)
-    n = int(scores.counted.sum())
-    columns = "the only column that counts" if n == 1 else f"{int(scores.wins()[best])} of {n} columns"
-    if n > 1 or scores.wins()[best]:
-        sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
-        said.append(f"{name} is best on {columns}; {sure}, {_tell_repetitions(repetitions)}.")
+    sure = f"{show_probability(scores.probability_best[best])} sure that it is best among these"
+    said.append(f"{name} is {_tell_columns(scores, best)}; {sure}, {_tell_repetitions(repetitions)}.")
     if ties:
         gap, low, high = scores.relative(best, names.index(ties[0]))
         said.append(f"Its error is {_percent(gap, low, high)} below that of {ties[0]}.")
@@ -79,9 +83,63 @@ def write_verdict(
     if short_of_time:
         were = "was" if len(short_of_time) == 1 else "were"
         said.append(f"{join(short_of_time)} {were} cut short; with a larger time budget the error may fall.")
-    if lost:
-        said.append(f"Not compared: {join(lost)}.")
+    if missed := [one for one, why in lost.items() if "not installed" not in why]:
+        said.append(f"Not compared: {join(missed)}.")
+    if many_levels:
+        said.append(f"{many_levels} Or allow more time.")
     return tuple(said)
+
+
+def _tell_of_one(name: str, lost: Mapping[str, str], many_levels: str) -> tuple[str, ...]:
+    """Say why there is no comparison, and what would make one."""
+    reasons = "; ".join(f"{one}: {short(why.rstrip('.'), 300)}" for one, why in lost.items())
+    were_slow = any(words in reasons for words in ("stopped after", "it would take", "time budget"))
+    remedy = "Allow more time." if were_slow else "Name other methods."
+    return (
+        f"There is nothing to compare with: only {name} finished.",
+        f"The others did not ({reasons}).",
+        f"{many_levels} Or allow more time." if many_levels else remedy,
+    )
+
+
+def blame_levels(levels: Mapping[str, int], slow: Sequence[str]) -> str:
+    """Say that columns with very many levels are the likely reason why methods were slow, if there are any.
+
+    Parameters
+    ----------
+    levels : mapping
+        Column -> how many levels it has.
+    slow : sequence of str
+        Methods that took too long, of those for which each level is more work.
+
+    Examples
+    --------
+    >>> blame_levels({"town": 700, "sex": 2}, ["mice"])[:68]
+    'Columns with very many levels are the likely reason: town (700). To '
+    >>> blame_levels({"sex": 2}, ["mice"])
+    ''
+    """
+    many = {name: n for name, n in levels.items() if n >= MANY_LEVELS}
+    if not many or not slow:
+        return ""
+    most = sorted(many, key=lambda name: -many[name])
+    named = join([f"{name} ({many[name]:,})" for name in most], most=3)
+    return (
+        f"Columns with very many levels are the likely reason: {named}. To {join(slow)} each level is a 0/1 "
+        "column, or a model, of its own. If such a column holds numbers, dates or text, say so (schema; on "
+        "the command line --kind); if a word in it marks a missing value, say that when the table is read "
+        "(--missing)."
+    )
+
+
+def _tell_columns(scores: Scores, k: int) -> str:
+    """Say on how many columns a method is in front."""
+    n = int(scores.counted.sum())
+    alone, level = (int(counts[k]) for counts in scores.wins())
+    if n == 1:
+        return f"{'best' if alone else 'level with others'} on the only column that counts"
+    columns = f"best on {alone} of {n} columns"
+    return f"{columns} alone, level with others on {level}" if level else columns
 
 
 def _decide(scores: Scores, ties: Sequence[str], seconds: Mapping[str, float]) -> list[str]:

@@ -68,7 +68,7 @@ def _answer(order: Mapping[str, Any]) -> None:
         coded, hidden = Coded.load(Path(order["table"]))
         values, seconds = run_method(method, coded, hidden[order["repetition"]], order["seed"])
         write_answer(Path(order["answer"]), values=values, seconds=seconds)
-    except Exception as error:  # noqa: BLE001 - whatever fails is an answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is an answer
         write_answer(Path(order["answer"]), error=reason_of(error))
 
 

@@ -13,6 +13,8 @@ import pandas as pd
 from ..errors import InputError, SettingError
 from .coding import Coding, Counts, Floats
 
+_ARRAY_RULE = "A method must complete the array that it is given"
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -102,6 +104,32 @@ class Method(ABC):
         return self.fit(table, categorical, seed).transform(table)
 
 
+def check_completed(completed: Any, table: pd.DataFrame) -> None:
+    """Refuse what a method gives back unless it is a table with the rows and columns that it was given.
+
+    Raises
+    ------
+    InputError
+        With the rows and columns that it should have.
+    """
+    wanted = "A method must give back the table that it is given"
+    if not isinstance(completed, pd.DataFrame):
+        raise InputError(
+            f"{wanted}, as a pandas.DataFrame, however: it gave an object of type {type(completed).__name__}."
+        )
+    _check_shape(completed.shape, table.shape, wanted)
+    if foreign := [name for name in completed.columns if name not in table.columns]:
+        raise InputError(f"{wanted}, with its columns, however: it gave {', '.join(map(repr, foreign[:5]))}.")
+    if list(completed.columns) != list(table.columns):
+        raise InputError(f"{wanted}, with its columns in their order, however: it gave them in another.")
+
+
+def _check_shape(given: tuple[int, ...], due: tuple[int, ...], wanted: str) -> None:
+    if given != due:
+        sizes, own = (" x ".join(map(str, shape)) for shape in (due, given))
+        raise InputError(f"{wanted}, {sizes}, however: it gave {own or 'a single number'}.")
+
+
 class CodedMethod(Method):
     """A method that works on an array: standardised numbers, positions of levels, NaN for holes.
 
@@ -121,6 +149,7 @@ class CodedMethod(Method):
             raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
         x = self._coding.code(table)
         completed = self._complete(x) if np.isnan(x).any() else x
+        _check_shape(np.shape(completed), x.shape, _ARRAY_RULE)
         return self._coding.write(table, completed)
 
     @abstractmethod
@@ -163,6 +192,7 @@ class InSampleMethod(Method):
         self._names = coding.names
         x = coding.code(table)
         completed = self._fit_complete(x, coding.n_levels, seed) if np.isnan(x).any() else x
+        _check_shape(np.shape(completed), x.shape, _ARRAY_RULE)
         return coding.write(table, completed)
 
     @abstractmethod
