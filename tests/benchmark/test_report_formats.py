@@ -69,6 +69,7 @@ def test_every_format_tells_what_happened(kind, rows):
         "33.47",  # published
         "0.898",  # its ratio
         "Friedman over 3 data sets",
+        "(exact: of all arrangements of the ranks)",
         "Wilcoxon",
         "Left out for want of results: missforest (has 1 of 6); hyperimpute (has 0 of 6).",
     ):

@@ -26,6 +26,12 @@ from .tabulate import (
 )
 
 _MOST_NAMED = 6
+#: What Friedman's p is of.
+_HOW = {
+    "exact": "exact: of all arrangements of the ranks",
+    "F": "of the F distribution",
+    "smallest": "the smallest that there can be: all data sets agree",
+}
 
 #: What signs in the cells of a leaderboard mean.
 LEGEND = (
@@ -191,11 +197,12 @@ def describe_friedman(board: Leaderboard) -> str:
     if test is None:
         return ""
     k = len(test.ranks)
+    rough = "Nemenyi's test is" if test.how == "exact" else "these tests are"
     return (
         f"Friedman over {test.n} data sets, {k} entries: chi² = {test.chi2:.2f}, F({k - 1}, "
-        f"{(k - 1) * (test.n - 1)}) = {_show_f(test.f)}, p {show_p(test.p, '= ')}. Nemenyi: mean ranks "
-        f"differ where they are more than {test.critical_difference:.2f} apart (level {ALPHA:g})."
-        + (" Of so few data sets these tests are rough." if test.n < 5 else "")
+        f"{(k - 1) * (test.n - 1)}) = {_show_f(test.f)}, p {show_p(test.p, '= ')} ({_HOW[test.how]}). "
+        f"Nemenyi: mean ranks differ where they are more than {test.critical_difference:.2f} apart (level "
+        f"{ALPHA:g})." + (f" Of so few data sets {rough} rough." if test.n < 5 else "")
     )
 
 
