@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from diffputer.benchmark.datasets import PAPER_DATASETS
-from diffputer.benchmark.report.document import make_report
+from diffputer.benchmark.report.document import make_boards, make_report
+from diffputer.benchmark.report.entries import list_entries
 from diffputer.benchmark.report.html import write_html
 from diffputer.benchmark.report.latex import write_latex
 from diffputer.benchmark.report.layout import Report
@@ -328,6 +329,23 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     assert figure is not None
     with pytest.raises(InputError, match="once each"):
         replace_table("no marks", table)
+
+
+def test_the_record_ranks_on_common_masks_and_fills_cells_from_all():
+    rows = make_grid({"diffputer-conditional": [0.3]}, ["letter"], masks=5, label="diffputer-best")
+    rows += make_grid({"knn": [0.5]}, ["letter"], masks=2) + make_grid({"em": [0.4]}, ["adult"], masks=2)
+    kept = keep_record(admit_rows(rows))
+    (board,) = make_boards(kept, list_entries(kept.final), ["mae"], ["out_of_sample"])
+    ours = next(entry for entry in board.entries if entry.ours)
+    assert board.tasks == (("letter", 0), ("letter", 1))
+    assert board.average(ours) == pytest.approx(0.3005)
+    score = board.score(ours, "letter")
+    assert score is not None
+    assert score.mean == pytest.approx(0.302)
+    assert score.ratio == pytest.approx(0.302 / 0.3069)
+    table = write_markdown(make_report(kept, measures=["mae"]))
+    assert re.search(r"\| diffputer-conditional \| \*\*30.20\*\* ± 0.16<br>30.69, 0.984 \|.*\| 5 \|", table)
+    assert "em (has 0 of 2)" in table
 
 
 def test_the_papers_other_methods_can_be_listed(rows):

@@ -64,7 +64,7 @@ def table(
         bool,
         typer.Option(
             "--record",
-            help="Only results of record: DiffPuter as it is, no experiments, tasks that all have.",
+            help="Only results of record: DiffPuter as it is, no experiments, ranked on tasks that all have.",
         ),
     ] = False,
     rank: Annotated[
@@ -217,8 +217,9 @@ def _keep_record(results: Results) -> tuple[Results, str]:
             "others have too. Name a suite that has them, or leave --record out."
         )
     return kept, (
-        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments, "
-        "on the tasks that DiffPuter and every rival with all of its data sets have."
+        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments. "
+        "Averages, ranks and tests are on the tasks that DiffPuter and every rival with all of its data sets "
+        "have; a cell is the mean over all masks that its entry has."
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ..published import PUBLISHED_DEVICE, find_published, list_published_methods
 from .entries import Entry, Key, list_entries
 from .layout import Picture, Report, Section, Table
-from .leaderboard import TOLERANCE, Leaderboard, Lookup, make_leaderboard, title_board
+from .leaderboard import TOLERANCE, Leaderboard, Lookup, TaskKey, make_leaderboard, title_board
 from .measures import OF_TIME, PAPERS_MEASURES, find_measure
 from .notes import Explain, find_note
 from .records import SETTINGS, Record, Results
@@ -58,8 +58,14 @@ def make_boards(
     for record in results.final:
         if rates is None or record.rate in rates:
             kinds.setdefault((record.mechanism, record.rate), []).append(record)
+
+    def find_ranked_on(kind: tuple[str, float], setting: str) -> Collection[TaskKey] | None:
+        return None if results.ranked_on is None else results.ranked_on.get((*kind, setting), ())
+
     found = [
-        make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup, rank)
+        make_leaderboard(
+            kinds[kind], entries, find_measure(name), setting, lookup, rank, find_ranked_on(kind, setting)
+        )
         for kind in sorted(kinds)
         for setting in settings
         for name in measures

@@ -193,6 +193,7 @@ def make_leaderboard(
     setting: str,
     lookup: Lookup = find_published,
     rank: Collection[str] = (),
+    ranked_on: Collection[TaskKey] | None = None,
 ) -> Leaderboard:
     """Set results of one mechanism and rate beside each other.
 
@@ -211,6 +212,8 @@ def make_leaderboard(
     rank : collection of str
         Names of entries, or of methods, whose entry with most tasks is meant, that must be among the ranked
         ones; those that have no result here are passed over.
+    ranked_on : collection of TaskKey, optional
+        Tasks that averages, ranks and tests are confined to; cells are over all masks.
 
     Returns
     -------
@@ -253,6 +256,8 @@ def make_leaderboard(
         e.key: {(name, mask) for (k, name), s in scores.items() if k == e.key for mask in s.by_mask}
         for e in shown
     }
+    if ranked_on is not None:
+        tasks_of = {key: tasks.intersection(ranked_on) for key, tasks in tasks_of.items()}
     wanted = _find_wanted(shown, tasks_of, rank)
     ranked, tasks = find_common(tasks_of, [entry.key for entry in wanted])
     board = Leaderboard(

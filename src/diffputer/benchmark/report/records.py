@@ -93,12 +93,16 @@ class Results:
         Rows that are in neither, with reasons.
     repeated
         Names of results that were there more than once; the last one counted.
+    ranked_on
+        (mechanism, rate, setting) -> the tasks that averages over data sets, ranks and tests are confined
+        to; None confines them to nothing. Cells are over all masks whatever stands here.
     """
 
     final: tuple[Record, ...]
     curve: tuple[Record, ...] = ()
     refused: tuple[Refusal, ...] = ()
     repeated: tuple[str, ...] = ()
+    ranked_on: Mapping[tuple[str, float, str], frozenset[tuple[str, int]]] | None = None
 
 
 def admit_rows(rows: Iterable[Mapping[str, Any]]) -> Results:
