@@ -39,6 +39,7 @@ def draw_overviews(
         if figure is not None:
             pictures.append(Picture(name, title, figure))
 
+    everyone = list(entries.values())
     settings = list(dict.fromkeys(board.setting for board in boards))
     times = {
         (b.mechanism, b.rate, b.setting): b for b in make_boards(results, entries, ["seconds"], settings)
@@ -48,8 +49,8 @@ def draw_overviews(
         if board.measure.name in OF_TIME or time is None:
             continue
         title = f"{board.measure.title} against seconds: {title_board(board)}"
-        add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time))
-        by_dataset = draw_error_against_seconds_by_dataset(board, time)
+        add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time, everyone))
+        by_dataset = draw_error_against_seconds_by_dataset(board, time, everyone)
         add(f"seconds-by-dataset-{_slug(board)}", f"{title}, by data set", by_dataset)
     for measure in dict.fromkeys(board.measure for board in boards):
         if measure.name in OF_TIME:

@@ -128,7 +128,7 @@ def summarise(
     if failed:
         below.append(f"{failed} result{'s' * (failed != 1)} failed.")
     table = Table("", columns, tuple(rows), words=frozenset({"on"}))
-    figure = None if time is None else draw_error_against_seconds(first, time)
+    figure = None if time is None else draw_error_against_seconds(first, time, list(entries.values()))
     return "\n".join([*write_table(table), "", escape_markdown(" ".join(below)), ""]), figure
 
 

@@ -152,7 +152,7 @@ def _collect_setting(
     if not kept:
         return None
     used = list(dict.fromkeys(line for lines in kept.values() for line in lines))
-    styles = style_entries([first[line] for line in used])
+    styles = style_entries(list(entries.values()))
     methods = [first[line].key[0] for line in used]
     names = {
         line: first[line].key[0] if methods.count(first[line].key[0]) == 1 else f"as {first[line].name}"
