@@ -84,7 +84,10 @@ def test_the_ranking_of_record_has_diffputer_and_no_experiments(suite, format):
     assert "Results of record, 42 of 43" in " ".join(text.split())
     assert "an experiment" not in text
     assert "5 entries on the 2 tasks" in " ".join(text.split())
-    assert "Left out" not in text
+    assert "Left out for want" not in text
+    (absent,) = re.findall(r"Left out as they have no results here: ([^.]*)\.", " ".join(text.split()))
+    assert "miceforest" in absent
+    assert not {"mean", "knn", "diffputer-balanced"} & set(absent.split(", "))
     assert "2 entries on the 18 tasks" in " ".join(run(*names).split())
 
 

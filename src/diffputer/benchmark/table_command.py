@@ -107,7 +107,7 @@ def table(
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
         results, about = read_results(suite), ""
         if record:
-            results, about = _keep_record(results)
+            results, about = _keep_record(results, suite)
         results = _select(results, mechanism, method)
         _check_rank(results, rank or ())
         there = sorted({record.rate for record in results.final})
@@ -206,9 +206,9 @@ def read_results(suites: Sequence[str]) -> Results:
     return results
 
 
-def _keep_record(results: Results) -> tuple[Results, str]:
-    """Leave out what is not of record, and say so."""
-    from .report.of_record import keep_record
+def _keep_record(results: Results, suites: Sequence[str]) -> tuple[Results, str]:
+    """Leave out what is not of record, and say so; name methods of the suites that have no results."""
+    from .report.of_record import describe_absent, keep_record
 
     kept = keep_record(results)
     if not kept.final:
@@ -216,11 +216,12 @@ def _keep_record(results: Results) -> tuple[Results, str]:
             "--record must find results of DiffPuter as it is, however: these rows have none on a task that "
             "others have too. Name a suite that has them, or leave --record out."
         )
-    return kept, (
+    about = (
         f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments. "
         "Averages, ranks and tests are on the tasks that DiffPuter and every rival with all of its data sets "
         "have; a cell is the mean over all masks that its entry has."
     )
+    return kept, f"{about} {describe_absent(suites, kept.final)}".rstrip()
 
 
 def _check_rank(results: Results, names: Sequence[str]) -> None:

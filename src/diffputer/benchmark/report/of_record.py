@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
 from .leaderboard import TaskKey
 from .records import Record, Results
@@ -36,6 +37,25 @@ def keep_record(results: Results) -> Results:
     return dataclasses.replace(
         results, final=tuple(final), curve=curve, repeated=tuple(repeated), ranked_on=common
     )
+
+
+def describe_absent(suites: Sequence[str], records: Iterable[Record]) -> str:
+    """Name the methods that suites have and records have not, or say nothing.
+
+    Parameters
+    ----------
+    suites : sequence of str
+        Names, or paths of their folders; what is no suite of the package is passed over.
+    records : iterable of Record
+        Those of record.
+    """
+    from ..suites import list_suites, load_suite
+
+    known = [name for suite in suites if (name := PurePath(suite).name) in list_suites()]
+    there = {name for record in records for name in (record.method, record.label)}
+    methods = dict.fromkeys(entry.method for name in known for entry in load_suite(name).methods)
+    absent = [method for method in methods if method not in there]
+    return f"Left out as they have no results here: {', '.join(absent)}." if absent else ""
 
 
 def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:

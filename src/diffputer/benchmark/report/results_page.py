@@ -15,7 +15,7 @@ from .entries import list_entries
 from .layout import Report, Section
 from .leaderboard import Leaderboard
 from .markdown import write_markdown
-from .of_record import keep_record
+from .of_record import describe_absent, keep_record
 from .records import Results
 from .tabulate import tabulate_board
 
@@ -82,9 +82,10 @@ def make_page(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> s
     sections = [Section("How to read it", words=(*about, LEGEND))]
     for part in parts:
         if part.suite in results:
-            boards = _make_boards(keep_record(results[part.suite]), part)
-            sections.append(Section(part.title, words=part.words))
-            sections += [_write(board) for board in boards]
+            kept = keep_record(results[part.suite])
+            absent = describe_absent([part.suite], (r for r in kept.final if r.mechanism == part.mechanism))
+            sections.append(Section(part.title, words=(*part.words, *filter(None, [absent]))))
+            sections += [_write(board) for board in _make_boards(kept, part)]
     return write_markdown(Report("Results", tuple(sections)))
 
 
