@@ -122,6 +122,7 @@ def test_figures_are_written_and_linked(suite):
         (["nothing"], "There are: small"),
         (["small", "--metric", "mse"], "mae, rmse"),
         (["small", "--format", "pdf"], "terminal, markdown, latex, html"),
+        (["small", "-o", "x.pdf"], "one of .txt, .md, .tex, .html, .htm or have a --format"),
         (["small", "--setting", "sample"], "in_sample, out_of_sample or both"),
         (["small", "--mechanism", "mar"], "mar is not among mcar"),
         (["small", "--method", "em"], "em is not among knn, mean"),
@@ -139,6 +140,7 @@ def test_mistakes_are_explained(suite, arguments, words):
     result = CliRunner().invoke(app, arguments, env={"TERM": "dumb"})
     assert result.exit_code == 2
     assert words in " ".join(result.output.replace("│", " ").split())
+    assert not (suite / "x.pdf").exists()
 
 
 def test_files_of_a_folder_come_in_order(suite):

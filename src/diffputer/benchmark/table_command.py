@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Where a suite's results are, seen from the folder in which the command runs.
 RESULTS_FOLDER = Path("benchmarks") / "results"
 FORMATS = ("terminal", "markdown", "latex", "html")
-_SUFFIXES = {".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
+_SUFFIXES = {".txt": "terminal", ".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
 
 
 def table(
@@ -256,7 +256,13 @@ def _select(results: Results, mechanisms: Sequence[str] | None, methods: Sequenc
 
 def _choose_format(format: str | None, output: Path | None) -> str:
     if format is None:
-        return "terminal" if output is None else _SUFFIXES.get(output.suffix.lower(), "terminal")
+        suffix = output.suffix.lower() if output is not None else ""
+        if suffix and suffix not in _SUFFIXES:
+            raise SettingError(
+                f"--output must end in one of {', '.join(_SUFFIXES)} or have a --format, however: {output} "
+                f"ends in {suffix}. Change its name, or choose a --format of {', '.join(FORMATS)}."
+            )
+        return _SUFFIXES.get(suffix, "terminal")
     if format not in FORMATS:
         raise SettingError(f"--format must be one of {', '.join(FORMATS)}, however: {format!r} is not.")
     return format
