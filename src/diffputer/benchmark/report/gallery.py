@@ -14,7 +14,7 @@ from .layout import Picture
 from .leaderboard import Leaderboard, title_board
 from .measures import MEASURES, OF_TIME
 from .pareto import draw_error_against_seconds, draw_error_against_seconds_by_dataset
-from .records import Record, Results
+from .records import Record, Results, name_kind
 from .series import draw_draws, draw_em_curve, draw_rates, draw_steps
 
 _SECONDS = MEASURES["seconds"]
@@ -70,7 +70,7 @@ def draw_overviews(
                 rates = draw_rates(results.final, entries, measure, setting, mechanism)
                 add(
                     f"rates-{slug}-{mechanism}",
-                    f"Share of missing cells: {where}, {mechanism.upper()}",
+                    f"Share of missing cells: {where}, {name_kind(mechanism)}",
                     rates,
                 )
     return tuple(pictures)
@@ -96,7 +96,7 @@ def _by_kind(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def _name_kind(records: Sequence[Record]) -> str:
-    return f"{records[0].mechanism.upper()} {100 * records[0].rate:g} %"
+    return name_kind(records[0].mechanism, records[0].rate)
 
 
 def _slug(board: Leaderboard) -> str:

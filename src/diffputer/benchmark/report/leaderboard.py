@@ -14,7 +14,7 @@ from ...errors import InputError
 from ..published import PUBLISHED_RATE, find_published
 from .entries import Entry, Key
 from .measures import OF_DRAWS, Measure, order_datasets
-from .records import Record
+from .records import Record, name_kind
 from .statistics import Friedman, Pair, compare_pairs, rank_rows, run_friedman
 
 _SETTING_TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
@@ -371,4 +371,4 @@ def _order(board: Leaderboard) -> Leaderboard:
 def title_board(board: Leaderboard) -> str:
     """Name a leaderboard: MAE (× 100), out of sample, MCAR 30 %."""
     where = _SETTING_TITLES[board.setting]
-    return f"{board.measure.heading}, {where}, {board.mechanism.upper()} {100 * board.rate:g} %"
+    return f"{board.measure.heading}, {where}, {name_kind(board.mechanism, board.rate)}"

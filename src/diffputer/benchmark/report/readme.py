@@ -24,7 +24,7 @@ from .markdown import escape_markdown, write_table
 from .measures import MEASURES
 from .of_record import describe_absent, keep_record
 from .pareto import average_seconds, describe_busy, draw_error_against_seconds
-from .records import Results
+from .records import Results, name_kind
 
 #: Of which the README tells.
 RECORD = ("paper-mcar",)
@@ -87,7 +87,7 @@ def summarise(
         and any(s.by_mask for s in board.scores.values())
     ]
     chosen = [board for board in boards if board.measure.name in measures]
-    where = f"{setting.replace('_', ' ').capitalize()}, {mechanism.upper()} {100 * rate:g} %"
+    where = f"{setting.replace('_', ' ').capitalize()}, {name_kind(mechanism, rate)}"
     if not chosen:
         return f"{where}: no results.\n", None
     first = chosen[0]

@@ -74,9 +74,9 @@ def make_page(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> s
     about = (
         "Made of the rows in benchmarks/results by make record: DiffPuter as it is, and its rivals with the "
         "settings of their authors or packages. A cell is over all masks that its entry has, which the last "
-        "column counts; averages, ranks and tests are on the tasks that DiffPuter and every rival with all of "
-        "its data sets have. diffputer-conditional is the default engine, diffputer-paper the published algorithm. "
-        'MAE of the median is that of the same fit with estimate="median"; it is set beside the '
+        "column counts; averages, ranks and tests are on the tasks that DiffPuter and every rival with all "
+        "of its data sets have. diffputer-conditional is the default engine, diffputer-paper the published "
+        'algorithm. MAE of the median is that of the same fit with estimate="median"; it is set beside the '
         "paper's MAE. diffputer bench table SUITE --record shows the same with tests of every pair.",
     )
     sections = [Section("How to read it", words=(*about, LEGEND))]
