@@ -257,12 +257,10 @@ def test_numbers_of_the_default_on_a_cpu_are_those_of_the_rows() -> None:
 
 
 def test_the_table_of_record_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diffputer.benchmark.report.of_record import keep_record
-    from diffputer.benchmark.report.readme import RECORD, replace_table, summarise
-    from diffputer.benchmark.table_command import read_results
+    from diffputer.benchmark.report.readme import replace_table, summarise_record
 
     monkeypatch.chdir(ROOT)
-    table, figure = summarise(keep_record(read_results(RECORD)))
+    table, figure = summarise_record()
     page = (ROOT / "README.md").read_text()
     assert replace_table(page, table) == page, "make record"
     assert figure is not None

@@ -81,10 +81,13 @@ def test_the_ranking_of_record_has_diffputer_and_no_experiments(suite, format):
     add_ours(suite)
     names = ("small", "ours.csv", "--metric", "mae", "--format", format)
     text = run(*names, "--record")
-    assert "Results of record, 10 of 43" in " ".join(text.split())
+    assert "Results of record, 42 of 43" in " ".join(text.split())
     assert "an experiment" not in text
     assert "5 entries on the 2 tasks" in " ".join(text.split())
-    assert "Left out" not in text
+    assert "Left out for want" not in text
+    (absent,) = re.findall(r"Left out as they have no results here: ([^.]*)\.", " ".join(text.split()))
+    assert "miceforest" in absent
+    assert not {"mean", "knn", "diffputer-balanced"} & set(absent.split(", "))
     assert "2 entries on the 18 tasks" in " ".join(run(*names).split())
 
 
@@ -119,6 +122,7 @@ def test_figures_are_written_and_linked(suite):
         (["nothing"], "There are: small"),
         (["small", "--metric", "mse"], "mae, rmse"),
         (["small", "--format", "pdf"], "terminal, markdown, latex, html"),
+        (["small", "-o", "x.pdf"], "one of .txt, .md, .tex, .html, .htm or have a --format"),
         (["small", "--setting", "sample"], "in_sample, out_of_sample or both"),
         (["small", "--mechanism", "mar"], "mar is not among mcar"),
         (["small", "--method", "em"], "em is not among knn, mean"),
@@ -138,6 +142,7 @@ def test_mistakes_are_explained(suite, arguments, words):
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
+    assert not (suite / "x.pdf").exists()
 
 
 def test_a_traceback_is_shown_where_it_is_wanted(suite):

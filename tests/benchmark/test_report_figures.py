@@ -106,6 +106,40 @@ def test_the_front_has_what_nothing_beats():
     assert find_front([]) == []
 
 
+def test_fronts_do_not_join_seconds_of_different_devices():
+    rows = [
+        make_row(method, mae=error, fit_seconds=seconds, device=device)
+        for method, error, seconds, device in (
+            ("mean", "0.8", "1", "CPU"), ("knn", "0.5", "9", "CPU"), ("em", "0.6", "2", "GPU"),
+            ("mice", "0.4", "20", "GPU"), ("median", "0.3", "5", "TPU"),
+        )
+    ]  # fmt: skip
+    figures = draw(rows)
+    for name in ("seconds", "seconds-by-dataset"):
+        figure = figures[f"{name}-{BOARD}"]
+        (axes,) = figure.axes
+        fronts = [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+        assert sorted([round(x) for x in line.get_xdata()] for line in fronts) == [[2, 10], [3, 21]]
+        legend = axes.get_legend() or figure.legends[0]
+        words = [text.get_text() for text in legend.get_texts() if "front" in text.get_text()]
+        assert words == ["Pareto front ①", "Pareto front ②"]
+
+
+def test_an_entry_looks_the_same_in_all_figures_of_a_report():
+    rows = [make_row("em", "adult", device="GPU", accuracy="0.5", mae="", rmse="")]
+    rows += [make_row(m, "adult", accuracy=a, mae=a) for m, a in (("mean", "0.4"), ("knn", "0.6"))]
+    rows += [make_row("mice", "adult", mae="0.1", device="TPU")]
+    figures = draw(rows, ("mae", "accuracy"))
+    looks = {}
+    for measure in ("mae", "accuracy"):
+        figure = figures[f"seconds-by-dataset-{measure}-out_of_sample-mcar-0.3"]
+        for line in figure.legends[0].legend_handles:
+            if line.get_label().startswith(("mean", "knn")):
+                looks.setdefault(line.get_label(), []).append((line.get_marker(), line.get_color()))
+    assert set(looks) == {"mean ②", "knn ②"}
+    assert all(first == second for first, second in looks.values())
+
+
 def test_styles_differ_in_black_and_white():
     styles = style_entries([Entry(("method", str(i)), str(i)) for i in range(30)]).values()
     seen = {

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from diffputer.benchmark.datasets import PAPER_DATASETS
-from diffputer.benchmark.report.document import make_report
+from diffputer.benchmark.report.document import make_boards, make_report
+from diffputer.benchmark.report.entries import list_entries
 from diffputer.benchmark.report.html import write_html
 from diffputer.benchmark.report.latex import write_latex
 from diffputer.benchmark.report.layout import Report
@@ -23,8 +24,11 @@ from diffputer.benchmark.report.records import admit_rows
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
 
+from ..browser import BROWSER, DRIVER, Browser
 from .report_rows import Row, fail, make_grid, make_row
 
+#: As good as equal.
+PAIR = (("knn", "0.5"), ("mice", "0.5000001"))
 NASTY = "<script>alert(1)</script> 50 % & a_b $x$ {y} #1 | `c` *d* [e]"
 
 
@@ -69,6 +73,7 @@ def test_every_format_tells_what_happened(kind, rows):
         "33.47",  # published
         "0.898",  # its ratio
         "Friedman over 3 data sets",
+        "(exact: of all arrangements of the ranks)",
         "Wilcoxon",
         "Left out for want of results: missforest (has 1 of 6); hyperimpute (has 0 of 6).",
     ):
@@ -259,6 +264,17 @@ def test_html_is_whole_needs_no_network_and_is_escaped():
     assert "http" not in re.sub(r"base64,[\w+/=]+", "", text)
 
 
+@pytest.mark.skipif(not (DRIVER and BROWSER), reason="needs chromium and chromedriver: no page was opened")
+def test_html_needs_no_sideways_scrolling_in_a_narrow_window(rows, tmp_path):
+    long = "results_of_a_suite_whose_name_goes_on_and_on_and_on_without_any_place_to_break_a_line.csv"
+    page = tmp_path / "page.html"
+    page.write_text(write_html(report([*rows, fail(make_row("em"), long)], title=long)), encoding="utf-8")
+    with Browser() as phone:
+        phone.become_a_phone(420)
+        phone.open(page)
+        assert phone.run("return document.documentElement.scrollWidth") <= 420
+
+
 def test_markdown_tables_have_as_many_cells_as_columns():
     rows = [make_row(label=NASTY), fail(make_row("mice"), NASTY), make_row("a|b")]
     text = write_markdown(report(rows))
@@ -287,6 +303,15 @@ def test_other_rates_are_counted():
     assert "70 % (1)" in write_markdown(report(rows))
     both = write_markdown(report(rows, rates=(0.3, 0.7)))
     assert "MCAR 70 %" in both
+
+
+def test_headings_name_mechanisms_as_people_do_and_nothing_is_minus_nothing():
+    rows = [make_row(m, mechanism=k, mae=e) for k in ("self_masking", "mcar") for m, e in PAIR]
+    text = write_markdown(report(rows, measures=["mae"]))
+    assert "out of sample, self-masking 30 %" in text
+    assert "out of sample, MCAR 30 %" in text
+    assert "| 0/0/1 | 0.00 |" in text or "| 1/0/0 | 0.00 |" in text
+    assert not re.search(r"[-+]0\.00", text)
 
 
 def test_a_failure_after_the_scores_is_a_footnote():
@@ -327,6 +352,23 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     assert figure is not None
     with pytest.raises(InputError, match="once each"):
         replace_table("no marks", table)
+
+
+def test_the_record_ranks_on_common_masks_and_fills_cells_from_all():
+    rows = make_grid({"diffputer-conditional": [0.3]}, ["letter"], masks=5, label="diffputer-best")
+    rows += make_grid({"knn": [0.5]}, ["letter"], masks=2) + make_grid({"em": [0.4]}, ["adult"], masks=2)
+    kept = keep_record(admit_rows(rows))
+    (board,) = make_boards(kept, list_entries(kept.final), ["mae"], ["out_of_sample"])
+    ours = next(entry for entry in board.entries if entry.ours)
+    assert board.tasks == (("letter", 0), ("letter", 1))
+    assert board.average(ours) == pytest.approx(0.3005)
+    score = board.score(ours, "letter")
+    assert score is not None
+    assert score.mean == pytest.approx(0.302)
+    assert score.ratio == pytest.approx(0.302 / 0.3069)
+    table = write_markdown(make_report(kept, measures=["mae"]))
+    assert re.search(r"\| diffputer-conditional \| \*\*30.20\*\* ± 0.16<br>30.69, 0.984 \|.*\| 5 \|", table)
+    assert "em (has 0 of 2)" in table
 
 
 def test_the_papers_other_methods_can_be_listed(rows):

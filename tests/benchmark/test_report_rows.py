@@ -30,6 +30,9 @@ def make_board(rows: list[Row], metric: str = "mae", setting: str = "out_of_samp
         ({"mask_seed": "0.5"}, "no readable mask_seed"),
         ({"setting": "both"}, "'both' is neither"),
         ({"dataset": ""}, "has no dataset"),
+        ({"mae": "-3"}, "an error must not be negative, however: mae is -3"),
+        ({"crps": "-0.1"}, "crps is -0.1"),
+        ({"accuracy": "70"}, "between 0 and 1, however: accuracy is 70"),
     ],
 )
 def test_rows_that_do_not_compare_are_refused_and_named(changes, words):

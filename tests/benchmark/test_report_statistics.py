@@ -43,10 +43,27 @@ def test_critical_values_are_those_of_the_printed_table(k, q):
 def test_methods_that_are_always_in_order_and_methods_that_are_equal():
     ordered = run_friedman(np.tile([1.0, 2.0, 3.0], (5, 1)))
     assert ordered.ranks == (1.0, 2.0, 3.0)
-    assert ordered.p == 0.0
+    assert (ordered.p, ordered.how) == (pytest.approx(6 / 6**5), "exact")
     equal = run_friedman(np.ones((5, 3)))
     assert equal.chi2 == 0.0
     assert equal.p == 1.0
+
+
+@pytest.mark.parametrize(("n", "p"), [(2, 0.5), (3, 0.25), (4, 0.125)])
+def test_two_methods_on_few_data_sets_cannot_be_told_apart_however_well_ranks_agree(n, p):
+    test = run_friedman(np.tile([1.0, 2.0], (n, 1)))
+    assert (test.f, test.p, test.how) == (np.inf, p, "exact")
+
+
+def test_friedmans_p_is_exact_where_it_can_be_and_never_smaller_than_there_can_be():
+    # Printed tables (Hollander and Wolfe): for 3 methods on 4 data sets chi2 >= 6.5 has p = 0.042.
+    table = run_friedman(np.array([[1, 2, 3], [1, 2, 3], [1, 2, 3], [1, 3, 2]]))
+    assert (round(table.chi2, 2), round(table.p, 3)) == (6.5, 0.042)
+    tied = run_friedman(np.array([[1.0, 1.0, 2.0], [1.0, 1.0, 2.0]]))
+    assert tied.p == pytest.approx(1 / 3)  # the one that is worst may be any of the three
+    many = run_friedman(np.tile(np.arange(6.0), (3, 1)))
+    assert (many.p, many.how) == (1 / 720**2, "smallest")
+    assert run_friedman(DEMSAR).how == "F"
 
 
 def test_too_few_to_rank_is_refused():

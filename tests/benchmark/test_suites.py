@@ -437,6 +437,8 @@ def test_command_runs_resumes_and_retries(fake, tmp_path):
         "to run\twine@40/mar/0.3/0  fake",
     ]
     assert not (tmp_path / "out").exists()
+    one = invoke(*options, "--methods", "mean", "--mechanisms", "mar", "--dry-run").stderr
+    assert "1 run, 0 done, 1 to run" in one
     said = invoke(*options, "--workers", 2, code=1).stderr
     assert "4 runs, 0 done, 4 to run" in said
     assert said.count("MAE") == 4

@@ -185,7 +185,7 @@ def _plan(
         session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
     failed = f", {len(plan.failed):,} failed before (--retry-failed runs them again)" if plan.failed else ""
     session.say(
-        f"{suite.name}: {len(jobs):,} runs, {len(plan.done):,} done{failed}, {len(plan.todo):,} to run; "
+        f"{suite.name}: {_count_runs(jobs)}, {len(plan.done):,} done{failed}, {len(plan.todo):,} to run; "
         f"results in {out}"
     )
     return plan
@@ -230,8 +230,12 @@ def _run(
         )
     taken = show_duration(time.monotonic() - started)
     failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
-    session.say(f"{len(plan.todo):,} runs took {taken}; {failed}")
+    session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}")
     return failures
+
+
+def _count_runs(jobs: list[Job]) -> str:
+    return f"{len(jobs):,} run{'s' * (len(jobs) != 1)}"
 
 
 def _split(text: str | None) -> list[str] | None:

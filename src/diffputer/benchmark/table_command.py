@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Where a suite's results are, seen from the folder in which the command runs.
 RESULTS_FOLDER = Path("benchmarks") / "results"
 FORMATS = ("terminal", "markdown", "latex", "html")
-_SUFFIXES = {".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
+_SUFFIXES = {".txt": "terminal", ".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
 
 
 def table(
@@ -65,7 +65,7 @@ def table(
         bool,
         typer.Option(
             "--record",
-            help="Only results of record: DiffPuter as it is, no experiments, tasks that all have.",
+            help="Only results of record: DiffPuter as it is, no experiments, ranked on tasks that all have.",
         ),
     ] = False,
     rank: Annotated[
@@ -109,7 +109,7 @@ def table(
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
         results, about = read_results(suite), ""
         if record:
-            results, about = _keep_record(results)
+            results, about = _keep_record(results, suite)
         results = _select(results, mechanism, method)
         _check_rank(results, rank or ())
         there = sorted({record.rate for record in results.final})
@@ -206,9 +206,9 @@ def read_results(suites: Sequence[str]) -> Results:
     return results
 
 
-def _keep_record(results: Results) -> tuple[Results, str]:
-    """Leave out what is not of record, and say so."""
-    from .report.of_record import keep_record
+def _keep_record(results: Results, suites: Sequence[str]) -> tuple[Results, str]:
+    """Leave out what is not of record, and say so; name methods of the suites that have no results."""
+    from .report.of_record import describe_absent, keep_record
 
     kept = keep_record(results)
     if not kept.final:
@@ -216,10 +216,12 @@ def _keep_record(results: Results) -> tuple[Results, str]:
             "--record must find results of DiffPuter as it is, however: these rows have none on a task that "
             "others have too. Name a suite that has them, or leave --record out."
         )
-    return kept, (
-        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments, "
-        "on the tasks that DiffPuter and every rival with all of its data sets have."
+    about = (
+        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments. "
+        "Averages, ranks and tests are on the tasks that DiffPuter and every rival with all of its data sets "
+        "have; a cell is the mean over all masks that its entry has."
     )
+    return kept, f"{about} {describe_absent(suites, kept.final)}".rstrip()
 
 
 def _check_rank(results: Results, names: Sequence[str]) -> None:
@@ -254,7 +256,13 @@ def _select(results: Results, mechanisms: Sequence[str] | None, methods: Sequenc
 
 def _choose_format(format: str | None, output: Path | None) -> str:
     if format is None:
-        return "terminal" if output is None else _SUFFIXES.get(output.suffix.lower(), "terminal")
+        suffix = output.suffix.lower() if output is not None else ""
+        if suffix and suffix not in _SUFFIXES:
+            raise SettingError(
+                f"--output must end in one of {', '.join(_SUFFIXES)} or have a --format, however: {output} "
+                f"ends in {suffix}. Change its name, or choose a --format of {', '.join(FORMATS)}."
+            )
+        return _SUFFIXES.get(suffix, "terminal")
     if format not in FORMATS:
         raise SettingError(f"--format must be one of {', '.join(FORMATS)}, however: {format!r} is not.")
     return format

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ..published import PUBLISHED_DEVICE, find_published, list_published_methods
 from .entries import Entry, Key, list_entries
 from .layout import Picture, Report, Section, Table
-from .leaderboard import TOLERANCE, Leaderboard, Lookup, make_leaderboard, title_board
+from .leaderboard import TOLERANCE, Leaderboard, Lookup, TaskKey, make_leaderboard, title_board
 from .measures import OF_TIME, PAPERS_MEASURES, find_measure
 from .notes import Explain, find_note
 from .records import SETTINGS, Record, Results
@@ -26,6 +26,12 @@ from .tabulate import (
 )
 
 _MOST_NAMED = 6
+#: What Friedman's p is of.
+_HOW = {
+    "exact": "exact: of all arrangements of the ranks",
+    "F": "of the F distribution",
+    "smallest": "the smallest that there can be: all data sets agree",
+}
 
 #: What signs in the cells of a leaderboard mean.
 LEGEND = (
@@ -52,8 +58,14 @@ def make_boards(
     for record in results.final:
         if rates is None or record.rate in rates:
             kinds.setdefault((record.mechanism, record.rate), []).append(record)
+
+    def find_ranked_on(kind: tuple[str, float], setting: str) -> Collection[TaskKey] | None:
+        return None if results.ranked_on is None else results.ranked_on.get((*kind, setting), ())
+
     found = [
-        make_leaderboard(kinds[kind], entries, find_measure(name), setting, lookup, rank)
+        make_leaderboard(
+            kinds[kind], entries, find_measure(name), setting, lookup, rank, find_ranked_on(kind, setting)
+        )
         for kind in sorted(kinds)
         for setting in settings
         for name in measures
@@ -191,11 +203,12 @@ def describe_friedman(board: Leaderboard) -> str:
     if test is None:
         return ""
     k = len(test.ranks)
+    rough = "Nemenyi's test is" if test.how == "exact" else "these tests are"
     return (
         f"Friedman over {test.n} data sets, {k} entries: chi² = {test.chi2:.2f}, F({k - 1}, "
-        f"{(k - 1) * (test.n - 1)}) = {_show_f(test.f)}, p {show_p(test.p, '= ')}. Nemenyi: mean ranks "
-        f"differ where they are more than {test.critical_difference:.2f} apart (level {ALPHA:g})."
-        + (" Of so few data sets these tests are rough." if test.n < 5 else "")
+        f"{(k - 1) * (test.n - 1)}) = {_show_f(test.f)}, p {show_p(test.p, '= ')} ({_HOW[test.how]}). "
+        f"Nemenyi: mean ranks differ where they are more than {test.critical_difference:.2f} apart (level "
+        f"{ALPHA:g})." + (f" Of so few data sets {rough} rough." if test.n < 5 else "")
     )
 
 

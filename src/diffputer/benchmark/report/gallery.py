@@ -14,7 +14,7 @@ from .layout import Picture
 from .leaderboard import Leaderboard, title_board
 from .measures import MEASURES, OF_TIME
 from .pareto import draw_error_against_seconds, draw_error_against_seconds_by_dataset
-from .records import Record, Results
+from .records import Record, Results, name_kind
 from .series import draw_draws, draw_em_curve, draw_rates, draw_steps
 
 _SECONDS = MEASURES["seconds"]
@@ -39,6 +39,7 @@ def draw_overviews(
         if figure is not None:
             pictures.append(Picture(name, title, figure))
 
+    everyone = list(entries.values())
     settings = list(dict.fromkeys(board.setting for board in boards))
     times = {
         (b.mechanism, b.rate, b.setting): b for b in make_boards(results, entries, ["seconds"], settings)
@@ -48,8 +49,8 @@ def draw_overviews(
         if board.measure.name in OF_TIME or time is None:
             continue
         title = f"{board.measure.title} against seconds: {title_board(board)}"
-        add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time))
-        by_dataset = draw_error_against_seconds_by_dataset(board, time)
+        add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time, everyone))
+        by_dataset = draw_error_against_seconds_by_dataset(board, time, everyone)
         add(f"seconds-by-dataset-{_slug(board)}", f"{title}, by data set", by_dataset)
     for measure in dict.fromkeys(board.measure for board in boards):
         if measure.name in OF_TIME:
@@ -69,7 +70,7 @@ def draw_overviews(
                 rates = draw_rates(results.final, entries, measure, setting, mechanism)
                 add(
                     f"rates-{slug}-{mechanism}",
-                    f"Share of missing cells: {where}, {mechanism.upper()}",
+                    f"Share of missing cells: {where}, {name_kind(mechanism)}",
                     rates,
                 )
     return tuple(pictures)
@@ -95,7 +96,7 @@ def _by_kind(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def _name_kind(records: Sequence[Record]) -> str:
-    return f"{records[0].mechanism.upper()} {100 * records[0].rate:g} %"
+    return name_kind(records[0].mechanism, records[0].rate)
 
 
 def _slug(board: Leaderboard) -> str:

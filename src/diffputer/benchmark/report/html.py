@@ -10,7 +10,7 @@ from .layout import Cell, Picture, Report, Table
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #212529 }
-body { max-width: 1200px; margin: 2rem auto; padding: 0 1rem }
+body { max-width: 1200px; margin: 2rem auto; padding: 0 1rem; overflow-wrap: break-word }
 h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2.5rem; border-bottom: 1px solid #ced4da }
 h3 { font-size: 1.05rem; margin-top: 2rem } p { max-width: 60rem } .scroll { overflow-x: auto }
 table { border-collapse: collapse; font-size: 13px; margin: .8rem 0 }

@@ -14,7 +14,7 @@ from ...errors import InputError
 from ..published import PUBLISHED_RATE, find_published
 from .entries import Entry, Key
 from .measures import OF_DRAWS, Measure, order_datasets
-from .records import Record
+from .records import Record, name_kind
 from .statistics import Friedman, Pair, compare_pairs, rank_rows, run_friedman
 
 _SETTING_TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
@@ -193,6 +193,7 @@ def make_leaderboard(
     setting: str,
     lookup: Lookup = find_published,
     rank: Collection[str] = (),
+    ranked_on: Collection[TaskKey] | None = None,
 ) -> Leaderboard:
     """Set results of one mechanism and rate beside each other.
 
@@ -211,6 +212,8 @@ def make_leaderboard(
     rank : collection of str
         Names of entries, or of methods, whose entry with most tasks is meant, that must be among the ranked
         ones; those that have no result here are passed over.
+    ranked_on : collection of TaskKey, optional
+        Tasks that averages, ranks and tests are confined to; cells are over all masks.
 
     Returns
     -------
@@ -253,6 +256,8 @@ def make_leaderboard(
         e.key: {(name, mask) for (k, name), s in scores.items() if k == e.key for mask in s.by_mask}
         for e in shown
     }
+    if ranked_on is not None:
+        tasks_of = {key: tasks.intersection(ranked_on) for key, tasks in tasks_of.items()}
     wanted = _find_wanted(shown, tasks_of, rank)
     ranked, tasks = find_common(tasks_of, [entry.key for entry in wanted])
     board = Leaderboard(
@@ -366,4 +371,4 @@ def _order(board: Leaderboard) -> Leaderboard:
 def title_board(board: Leaderboard) -> str:
     """Name a leaderboard: MAE (× 100), out of sample, MCAR 30 %."""
     where = _SETTING_TITLES[board.setting]
-    return f"{board.measure.heading}, {where}, {board.mechanism.upper()} {100 * board.rate:g} %"
+    return f"{board.measure.heading}, {where}, {name_kind(board.mechanism, board.rate)}"

@@ -98,6 +98,9 @@ MEASURES: dict[str, Measure] = {measure.name: measure for measure in _ALL}
 PAPERS_MEASURES = ("mae", "rmse", "accuracy")
 #: Of draws, energy distances at times of a table filled in once: comparable only of the same rows.
 OF_DRAWS = frozenset({"coverage", "crps", "energy"})
+#: Errors below 0 cannot be; energy distances can, by chance.
+NOT_NEGATIVE = frozenset({"mae", "rmse", "mae_median", "rmse_median", "crps"})
+SHARES = frozenset({"accuracy", "coverage"})
 #: Comparable only on the same machine.
 OF_TIME = frozenset({"seconds", "fit_seconds", "transform_seconds", "draw_seconds"})
 

@@ -1,9 +1,10 @@
-"""Which results are of record: DiffPuter as it is, and rivals, on tasks that all have."""
+"""Which results are of record: DiffPuter as it is, and rivals; and on which tasks they are ranked."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
 from .leaderboard import TaskKey
 from .records import Record, Results
@@ -16,10 +17,11 @@ _DEFAULT = "diffputer-conditional"
 
 
 def keep_record(results: Results) -> Results:
-    """Leave out DiffPuter's variants that were experiments, and masks that not all methods have.
+    """Leave out DiffPuter's variants that were experiments, and rank on masks that all methods have.
 
     Of methods that differ in how many masks they have those count that all have which have every data set
-    of DiffPuter's: a rival is not left out because it is slower than others.
+    of DiffPuter's: a rival is not left out because it is slower than others. Results on other masks are
+    kept, for the cells of tables; where DiffPuter has no task in common with others, nothing is.
     """
     kept = [r for r in results.final if _is_of_record(r)]
     tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
@@ -27,12 +29,33 @@ def keep_record(results: Results) -> Results:
         if not record.error:
             of_entry = tasks.setdefault((record.mechanism, record.rate, record.setting), {})
             of_entry.setdefault(record.entry, set()).add(record.task)
-    common = {kind: _find_tasks(of_entry) for kind, of_entry in tasks.items()}
-    final = (r for r in kept if r.task in common.get((r.mechanism, r.rate, r.setting), ()))
+    common = {kind: frozenset(found) for kind, group in tasks.items() if (found := _find_tasks(group))}
+    final = (r for r in kept if (r.mechanism, r.rate, r.setting) in common)
     curve = tuple(r for r in results.curve if _is_of_record(r))
     named = {str(r) for r in (*kept, *curve)}
     repeated = (name for name in results.repeated if name in named)
-    return dataclasses.replace(results, final=tuple(final), curve=curve, repeated=tuple(repeated))
+    return dataclasses.replace(
+        results, final=tuple(final), curve=curve, repeated=tuple(repeated), ranked_on=common
+    )
+
+
+def describe_absent(suites: Sequence[str], records: Iterable[Record]) -> str:
+    """Name the methods that suites have and records have not, or say nothing.
+
+    Parameters
+    ----------
+    suites : sequence of str
+        Names, or paths of their folders; what is no suite of the package is passed over.
+    records : iterable of Record
+        Those of record.
+    """
+    from ..suites import list_suites, load_suite
+
+    known = [name for suite in suites if (name := PurePath(suite).name) in list_suites()]
+    there = {name for record in records for name in (record.method, record.label)}
+    methods = dict.fromkeys(entry.method for name in known for entry in load_suite(name).methods)
+    absent = [method for method in methods if method not in there]
+    return f"Left out as they have no results here: {', '.join(absent)}." if absent else ""
 
 
 def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey]:

@@ -31,10 +31,16 @@ from .entries import Entry, Key
 from .labels import Label, place_labels
 from .leaderboard import Leaderboard, title_board
 
-_FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2, "linestyle": (0, (4, 2))}
+_FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2}
+#: Of the fronts of different devices.
+_DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 3)))
 _MOST_NAMED = 4
 #: Beside names, where devices differ.
-_NUMBERS = "①②③④⑤⑥⑦⑧⑨"
+_NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩"
+
+
+#: Seconds of entries compare where these are the same.
+Devices = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,17 @@ def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
     return f"The machine did other work at the same time, so that seconds are too many: {named}."
 
 
-def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
-    """Draw every ranked entry's average error against its seconds, with the Pareto front.
+def draw_error_against_seconds(
+    errors: Leaderboard, seconds: Leaderboard, everyone: Sequence[Entry]
+) -> Figure | None:
+    """Draw every ranked entry's average error against its seconds, with the Pareto front of each device.
 
     Parameters
     ----------
     errors, seconds : Leaderboard
         Of the same rows and setting, an error and "seconds".
+    everyone : sequence of Entry
+        Of the report: markers, colours and numbers of devices are the same in all of its figures.
 
     Returns
     -------
@@ -123,7 +133,8 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
         return None
     n = len(errors.common_datasets)
     where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
-    note = f"{where[:1].upper() + where[1:]}. {_describe_devices([p.entry for p in points])}"
+    numbers = _number_devices(everyone, [p.entry for p in points])
+    note = f"{where[:1].upper() + where[1:]}. {_describe_devices(numbers)}"
     note += f" {describe_busy(seconds, [p.entry for p in points])}".rstrip()
     if errors.left_out:
         absent = [entry.name for entry in errors.left_out]
@@ -132,16 +143,16 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     figure = new_figure(8.6, 5.2, f"{errors.measure.title} against seconds: {title_board(errors)}", note)
     axes = figure.add_subplot()
     clean(axes)
-    styles, names = style_entries(errors.entries), _name_with_devices([p.entry for p in points])
-    _draw_points(axes, points, styles, errors.measure.scale)
+    fronts = _style_fronts([p.entry for p in points], numbers)
+    _draw_points(axes, points, style_entries(everyone), fronts, errors.measure.scale)
     _frame(axes, errors, points)
     axes.set_xlabel("seconds to fit and complete (logarithmic)", fontsize=SMALL + 1, color=GREY)
     axes.set_ylabel(f"{errors.measure.heading}, {errors.measure.direction}", fontsize=SMALL + 1, color=GREY)
-    axes.legend(handles=[Line2D([], [], **_FRONT, label="Pareto front")], frameon=False, fontsize=SMALL)
+    axes.legend(handles=_list_fronts([points], fronts), frameon=False, fontsize=SMALL)
     settle(figure)
     labels = [
         Label(
-            wrap(names[p.entry.key], 34, 3), p.seconds, p.value * errors.measure.scale,
+            wrap(_name_with_devices(p.entry, numbers), 34, 3), p.seconds, p.value * errors.measure.scale,
             OURS if p.entry.ours else BLACK,
         )
         for p in points
@@ -150,7 +161,9 @@ def draw_error_against_seconds(errors: Leaderboard, seconds: Leaderboard) -> Fig
     return figure
 
 
-def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderboard) -> Figure | None:
+def draw_error_against_seconds_by_dataset(
+    errors: Leaderboard, seconds: Leaderboard, everyone: Sequence[Entry]
+) -> Figure | None:
     """Draw the same with one panel a data set, every entry that has both there, and the paper's points."""
     panels: dict[str, list[Point]] = {}
     for dataset in errors.datasets:
@@ -166,20 +179,23 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
     n_rows, n_columns = make_grid(len(panels))
     published = {name: _find_published_points(errors, name) for name in panels}
     shown = sum(map(bool, published.values()))
-    note = _describe_devices(present)
+    numbers = _number_devices(everyone, present)
+    note = _describe_devices(numbers)
     if shown:
         note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
-    names = _name_with_devices(present)
-    lines = sum(wrap(names[e.key], 34).count("\n") + 1 for e in present) + 2
+    fronts = _style_fronts(present, numbers)
+    of_fronts = _list_fronts(list(panels.values()), fronts)
+    names = {e.key: wrap(_name_with_devices(e, numbers), 34) for e in present}
+    lines = sum(name.count("\n") + 1 for name in names.values()) + len(of_fronts) + 1
     height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
     figure = new_figure(
         2.5 * n_columns + 3.2, height, f"{errors.measure.title} against seconds: {title_board(errors)}", note
     )
-    styles = style_entries(errors.entries)
+    styles = style_entries(everyone)
     for place, (dataset, points) in enumerate(panels.items()):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
         clean(axes, dataset)
-        _draw_points(axes, points, styles, errors.measure.scale)
+        _draw_points(axes, points, styles, fronts, errors.measure.scale)
         for _, when, value in published[dataset]:
             axes.plot([when], [value * errors.measure.scale], "x", color=BLACK, markersize=6)
         _frame(axes, errors, points, published[dataset])
@@ -187,11 +203,8 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
             axes.set_xlabel("")
         if place % n_columns == 0:
             axes.set_ylabel(errors.measure.heading, fontsize=SMALL, color=GREY)
-    handles = [
-        Line2D([], [], **{**styles[e.key], "linestyle": "none"}, label=wrap(names[e.key], 34))
-        for e in present
-    ]
-    handles.append(Line2D([], [], **_FRONT, label="Pareto front"))
+    handles = [Line2D([], [], **{**styles[e.key], "linestyle": "none"}, label=names[e.key]) for e in present]
+    handles += of_fronts
     if shown:
         handles.append(Line2D([], [], marker="x", color=BLACK, linestyle="none", label="published"))
     add_legend(figure, handles)
@@ -204,13 +217,15 @@ def draw_error_against_seconds_by_dataset(errors: Leaderboard, seconds: Leaderbo
 
 
 def _draw_points(
-    axes: Axes, points: Sequence[Point], styles: Mapping[Key, Mapping[str, Any]], scale: float
+    axes: Axes,
+    points: Sequence[Point],
+    styles: Mapping[Key, Mapping[str, Any]],
+    fronts: Mapping[Devices, Mapping[str, Any]],
+    scale: float,
 ) -> None:
-    front = [points[i] for i in find_front([(p.seconds, p.loss) for p in points])]
-    if len(front) > 1:
-        axes.step(
-            [p.seconds for p in front], [p.value * scale for p in front], where="post", **_FRONT, zorder=1
-        )
+    for devices, front in _find_fronts(points).items():
+        across, up = [p.seconds for p in front], [p.value * scale for p in front]
+        axes.step(across, up, where="post", **fronts[devices], zorder=1)
     for point in points:
         style = {**styles[point.entry.key], "linestyle": "none", "markersize": 7, "markeredgewidth": 1.2}
         axes.plot([point.seconds], [point.value * scale], **style, zorder=3)
@@ -243,22 +258,62 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
     return found
 
 
-def _name_with_devices(entries: Sequence[Entry]) -> dict[Key, str]:
-    """Names, with the numbers of devices where these are not all the same."""
-    numbers = _number_devices(entries)
+def _find_fronts(points: Sequence[Point]) -> dict[Devices, list[Point]]:
+    """Give the front of the entries of the same devices, where it has two points at least."""
+    groups: dict[Devices, list[Point]] = {}
+    for point in points:
+        groups.setdefault(point.entry.devices, []).append(point)
+    fronts = {
+        devices: [group[i] for i in find_front([(p.seconds, p.loss) for p in group])]
+        for devices, group in groups.items()
+    }
+    return {devices: front for devices, front in fronts.items() if len(front) > 1}
+
+
+def _style_fronts(entries: Sequence[Entry], numbers: Mapping[str, str]) -> dict[Devices, dict[str, Any]]:
+    """Give every front a dash of its own, and a label that names the devices where they differ."""
+    groups = sorted(
+        {e.devices for e in entries}, key=lambda devices: [list(numbers).index(d) for d in devices]
+    )
     return {
-        e.key: f"{e.name} {''.join(numbers[d] for d in e.devices)}".rstrip() if len(numbers) > 1 else e.name
-        for e in entries
+        devices: {
+            **_FRONT,
+            "linestyle": _DASHES[place % len(_DASHES)],
+            "label": _add_numbers("Pareto front", devices, numbers),
+        }
+        for place, devices in enumerate(groups)
     }
 
 
-def _number_devices(entries: Sequence[Entry]) -> dict[str, str]:
-    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
-    return {device: _NUMBERS[min(place, len(_NUMBERS) - 1)] for place, device in enumerate(devices)}
+def _list_fronts(
+    panels: Sequence[Sequence[Point]], fronts: Mapping[Devices, Mapping[str, Any]]
+) -> list[Line2D]:
+    """Give lines for a legend, of the fronts that are drawn."""
+    drawn = {devices for points in panels for devices in _find_fronts(points)}
+    return [Line2D([], [], **style) for devices, style in fronts.items() if devices in drawn]
 
 
-def _describe_devices(entries: Sequence[Entry]) -> str:
-    numbers = _number_devices(entries)
+def _name_with_devices(entry: Entry, numbers: Mapping[str, str]) -> str:
+    return _add_numbers(entry.name, entry.devices, numbers)
+
+
+def _add_numbers(name: str, devices: Devices, numbers: Mapping[str, str]) -> str:
+    """Add the numbers of devices to a name, where a figure has several."""
+    return f"{name} {''.join(numbers[d] for d in devices)}".rstrip() if len(numbers) > 1 else name
+
+
+def _number_devices(everyone: Sequence[Entry], shown: Sequence[Entry]) -> dict[str, str]:
+    """Give the devices of the entries shown, with the numbers that they have in all figures of a report."""
+    devices = dict.fromkeys(device for entry in everyone for device in entry.devices)
+    there = {device for entry in shown for device in entry.devices}
+    return {
+        device: _NUMBERS[place] if place < len(_NUMBERS) else f"({place + 1})"
+        for place, device in enumerate(devices)
+        if device in there
+    }
+
+
+def _describe_devices(numbers: Mapping[str, str]) -> str:
     if len(numbers) > 1:
         named = ", ".join(f"{number} {device}" for device, number in numbers.items())
         return f"Seconds of different devices do not compare: {named}."

@@ -22,9 +22,9 @@ from .layout import Cell, Table
 from .leaderboard import Leaderboard, Lookup
 from .markdown import escape_markdown, write_table
 from .measures import MEASURES
-from .of_record import keep_record
+from .of_record import describe_absent, keep_record
 from .pareto import average_seconds, describe_busy, draw_error_against_seconds
-from .records import Results
+from .records import Results, name_kind
 
 #: Of which the README tells.
 RECORD = ("paper-mcar",)
@@ -39,6 +39,7 @@ def summarise(
     rate: float = 0.3,
     measures: Sequence[str] = ("mae", "rmse", "accuracy"),
     lookup: Lookup = find_published,
+    absent: str = "",
 ) -> tuple[str, Figure | None]:
     """Give a Markdown table of averages over data sets, and the figure of error against seconds.
 
@@ -52,6 +53,8 @@ def summarise(
         Columns; the first is the error in the figure, and orders the rows.
     lookup : callable
         Gives the paper's number and whether it is doubtful, or None.
+    absent : str
+        A sentence on methods that have no rows, to be said after those that lack some.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def summarise(
         and any(s.by_mask for s in board.scores.values())
     ]
     chosen = [board for board in boards if board.measure.name in measures]
-    where = f"{setting.replace('_', ' ').capitalize()}, {mechanism.upper()} {100 * rate:g} %"
+    where = f"{setting.replace('_', ' ').capitalize()}, {name_kind(mechanism, rate)}"
     if not chosen:
         return f"{where}: no results.\n", None
     first = chosen[0]
@@ -124,11 +127,12 @@ def summarise(
             f"{e.name} ({_tell_lack(first, e)})" for e in sorted(first.left_out, key=lambda e: e.name)
         )
         below.append(f"Left out for want of results: {lacking}.")
+    below += filter(None, [absent])
     failed = sum(len(score.failures) for score in first.scores.values())
     if failed:
         below.append(f"{failed} result{'s' * (failed != 1)} failed.")
     table = Table("", columns, tuple(rows), words=frozenset({"on"}))
-    figure = None if time is None else draw_error_against_seconds(first, time)
+    figure = None if time is None else draw_error_against_seconds(first, time, list(entries.values()))
     return "\n".join([*write_table(table), "", escape_markdown(" ".join(below)), ""]), figure
 
 
@@ -198,11 +202,18 @@ def _distinct(boards: Sequence[Leaderboard]) -> list[Leaderboard]:
     return [b for i, b in enumerate(boards) if i == 0 or b.common_datasets != boards[0].common_datasets]
 
 
-def _main(page: Path, picture: Path) -> None:
+def summarise_record() -> tuple[str, Figure | None]:
+    """Give the table and the figure of the rows of record in benchmarks/results."""
     from ..table_command import read_results
+
+    kept = keep_record(read_results(RECORD))
+    return summarise(kept, absent=describe_absent(RECORD, kept.final))
+
+
+def _main(page: Path, picture: Path) -> None:
     from .drawing import save_png
 
-    table, figure = summarise(keep_record(read_results(RECORD)))
+    table, figure = summarise_record()
     page.write_text(replace_table(page.read_text(encoding="utf-8"), table), encoding="utf-8")
     if figure is not None:
         save_png(figure, picture)

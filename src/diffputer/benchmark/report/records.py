@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .measures import MEASURES, OF_TIME
+from .measures import MEASURES, NOT_NEGATIVE, OF_TIME, SHARES
 
 SETTINGS = ("in_sample", "out_of_sample")
 #: How the reason begins where a method cannot complete a table that it was not fitted on.
 _CANNOT = "InSampleOnlyError"
+#: Mechanisms that are written in capitals.
+_ABBREVIATED = ("mcar", "mar", "mnar")
 _WHOLE = ("mask_seed", "em_round", "rows", "rows_drawn", "threads")
 
 
@@ -93,19 +95,24 @@ class Results:
         Rows that are in neither, with reasons.
     repeated
         Names of results that were there more than once; the last one counted.
+    ranked_on
+        (mechanism, rate, setting) -> the tasks that averages over data sets, ranks and tests are confined
+        to; None confines them to nothing. Cells are over all masks whatever stands here.
     """
 
     final: tuple[Record, ...]
     curve: tuple[Record, ...] = ()
     refused: tuple[Refusal, ...] = ()
     repeated: tuple[str, ...] = ()
+    ranked_on: Mapping[tuple[str, float, str], frozenset[tuple[str, int]]] | None = None
 
 
 def admit_rows(rows: Iterable[Mapping[str, Any]]) -> Results:
     """Read rows and keep those that can be compared.
 
-    Refused are rows that cannot be read, of another protocol version than the newest, of another state of
-    a data set than most rows have, and those that were scored on another number of rows than most.
+    Refused are rows that cannot be read or have scores that cannot be, such as a negative MAE, of another
+    protocol version than the newest, of another state of a data set than most rows have, and those that were
+    scored on another number of rows than most.
 
     Parameters
     ----------
@@ -193,6 +200,18 @@ def read_row(row: Mapping[str, Any]) -> Record:
     )  # fmt: skip
 
 
+def name_kind(mechanism: str, rate: float | None = None) -> str:
+    """Name a mechanism, with a share of missing cells, for people.
+
+    Examples
+    --------
+    >>> name_kind("mcar", 0.3), name_kind("self_masking")
+    ('MCAR 30 %', 'self-masking')
+    """
+    name = mechanism.upper() if mechanism in _ABBREVIATED else mechanism.replace("_", "-")
+    return name if rate is None else f"{name} {100 * rate:g} %"
+
+
 def _read_values(text: Mapping[str, str]) -> tuple[dict[str, float], str]:
     values: dict[str, float] = {}
     error = text.get("error", "")
@@ -200,6 +219,10 @@ def _read_values(text: Mapping[str, str]) -> tuple[dict[str, float], str]:
         cell = text.get(name, "")
         number = _number(cell)
         if number is not None:
+            if name in NOT_NEGATIVE and number < 0:
+                raise ValueError(f"an error must not be negative, however: {name} is {cell}")
+            if name in SHARES and not 0 <= number <= 1:
+                raise ValueError(f"a share must be between 0 and 1, however: {name} is {cell}")
             values[name] = number
         elif cell and name not in OF_TIME and not error:
             error = f"{name} is {cell}, which is not a finite number"

@@ -15,7 +15,7 @@ from .entries import list_entries
 from .layout import Report, Section
 from .leaderboard import Leaderboard
 from .markdown import write_markdown
-from .of_record import keep_record
+from .of_record import describe_absent, keep_record
 from .records import Results
 from .tabulate import tabulate_board
 
@@ -73,17 +73,19 @@ def make_page(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> s
     """
     about = (
         "Made of the rows in benchmarks/results by make record: DiffPuter as it is, and its rivals with the "
-        "settings of their authors or packages, on tasks that DiffPuter and every rival with all of its data "
-        "sets have. diffputer-conditional is the default engine, diffputer-paper the published algorithm. "
-        'MAE of the median is that of the same fit with estimate="median"; it is set beside the '
+        "settings of their authors or packages. A cell is over all masks that its entry has, which the last "
+        "column counts; averages, ranks and tests are on the tasks that DiffPuter and every rival with all "
+        "of its data sets have. diffputer-conditional is the default engine, diffputer-paper the published "
+        'algorithm. MAE of the median is that of the same fit with estimate="median"; it is set beside the '
         "paper's MAE. diffputer bench table SUITE --record shows the same with tests of every pair.",
     )
     sections = [Section("How to read it", words=(*about, LEGEND))]
     for part in parts:
         if part.suite in results:
-            boards = _make_boards(keep_record(results[part.suite]), part)
-            sections.append(Section(part.title, words=part.words))
-            sections += [_write(board) for board in boards]
+            kept = keep_record(results[part.suite])
+            absent = describe_absent([part.suite], (r for r in kept.final if r.mechanism == part.mechanism))
+            sections.append(Section(part.title, words=(*part.words, *filter(None, [absent]))))
+            sections += [_write(board) for board in _make_boards(kept, part)]
     return write_markdown(Report("Results", tuple(sections)))
 
 

@@ -18,7 +18,7 @@ from ..published import PUBLISHED_RATE, find_published
 from .drawing import BLACK, GREY, SMALL, add_legend, clean, make_grid, new_figure, settle, style_entries, wrap
 from .entries import Entry, Key
 from .measures import Measure, order_datasets
-from .records import Record
+from .records import Record, name_kind
 
 #: Horizontal number -> mask -> value.
 Points = dict[float, dict[int, float]]
@@ -97,7 +97,9 @@ def draw_rates(
     curves = _collect(mine, entries, measure, lambda r: 100 * r.rate)
     if curves is None:
         return None
-    title = f"{measure.heading} against the share of missing cells, {_TITLES[setting]}, {mechanism.upper()}"
+    title = (
+        f"{measure.heading} against the share of missing cells, {_TITLES[setting]}, {name_kind(mechanism)}"
+    )
     lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
     note = "Diamond: published, DiffPuter at 30 %." if any(lines.values()) else ""
     return _draw(curves, title, "missing cells (%)", measure, note, published=lines, at=100 * PUBLISHED_RATE)
@@ -152,7 +154,7 @@ def _collect_setting(
     if not kept:
         return None
     used = list(dict.fromkeys(line for lines in kept.values() for line in lines))
-    styles = style_entries([first[line] for line in used])
+    styles = style_entries(list(entries.values()))
     methods = [first[line].key[0] for line in used]
     names = {
         line: first[line].key[0] if methods.count(first[line].key[0]) == 1 else f"as {first[line].name}"
@@ -291,4 +293,4 @@ def _published(records: Iterable[Record], dataset: str, measure: Measure, settin
 
 def _kinds(records: Iterable[Record]) -> str:
     kinds = sorted({(r.mechanism, r.rate) for r in records})
-    return ", ".join(f"{mechanism.upper()} {100 * rate:g} %" for mechanism, rate in kinds)
+    return ", ".join(name_kind(mechanism, rate) for mechanism, rate in kinds)

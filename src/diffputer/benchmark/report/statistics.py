@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
+from math import factorial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from ...errors import InputError
 Floats = NDArray[np.float64]
 #: Of all tests.
 ALPHA = 0.05
+#: Friedman's p is exact where the ranks can be arranged in no more ways than these.
+_MOST_ARRANGEMENTS = 20_000
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ class Friedman:
     chi2, f
         Friedman's statistic (without a correction for ties, so cautious where there are ties), and that of
         Iman and Davenport, which is less so.
-    p
-        Of ``f``.
+    p, how
+        The p-value, and what it is of: "exact", the share of all arrangements of the ranks within data sets
+        with so large a statistic; "F", the approximation of Iman and Davenport; "smallest", the smallest
+        exact one that there can be, where all data sets agree and ``f`` is infinite.
     critical_difference
         Of Nemenyi's test: mean ranks that are further apart differ at the level `ALPHA`.
     """
@@ -42,6 +47,7 @@ class Friedman:
     chi2: float
     f: float
     p: float
+    how: str
     critical_difference: float
 
 
@@ -88,18 +94,40 @@ def run_friedman(losses: Floats) -> Friedman:
     >>> result = run_friedman(np.array([[1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 2.0, 3.0]]))
     >>> [round(rank, 2) for rank in result.ranks], round(result.chi2, 2), round(result.f, 2)
     ([1.0, 2.33, 2.67], 4.67, 7.0)
+    >>> round(result.p, 3), result.how
+    (0.194, 'exact')
     """
     n, k = losses.shape
     if n < 2 or k < 2:
         raise InputError(
             f"Ranks must be of two methods on two data sets at least, however: {k} and {n} are given."
         )
-    ranks = rank_rows(losses).mean(axis=0)
+    by_row = rank_rows(losses)
+    ranks = by_row.mean(axis=0)
     chi2 = max(12 * n / (k * (k + 1)) * (float((ranks**2).sum()) - k * (k + 1) ** 2 / 4), 0.0)
     room = n * (k - 1) - chi2
     f = (n - 1) * chi2 / room if room > 1e-9 else float("inf")
-    p = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
-    return Friedman(tuple(ranks.tolist()), n, chi2, f, p, find_critical_difference(k, n))
+    arrangements = factorial(k) ** (n - 1)
+    if arrangements <= _MOST_ARRANGEMENTS:
+        p, how = _find_exact_p(by_row), "exact"
+    elif np.isinf(f):
+        p, how = 1 / arrangements, "smallest"
+    else:
+        p, how = float(stats.f.sf(f, k - 1, (k - 1) * (n - 1))), "F"
+    return Friedman(tuple(ranks.tolist()), n, chi2, f, p, how, find_critical_difference(k, n))
+
+
+def _find_exact_p(ranks: Floats) -> float:
+    """Give the share of all arrangements of ranks within rows whose column sums are as far apart as these.
+
+    The first row stays as it is: exchanging columns in all rows changes no statistic.
+    """
+    sums = ranks[:1]
+    for row in ranks[1:]:
+        arranged = np.array(list(permutations(row)))
+        sums = (sums[:, None] + arranged).reshape(-1, ranks.shape[1])
+    observed = (ranks.sum(axis=0) ** 2).sum()
+    return float(((sums**2).sum(axis=1) >= observed - 1e-9).mean())
 
 
 def find_critical_difference(k: int, n: int, alpha: float = ALPHA) -> float:

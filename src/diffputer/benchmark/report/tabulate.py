@@ -131,13 +131,13 @@ def tabulate_pairs(board: Leaderboard) -> Table:
     for pair in board.pairs:
         if len(board.pairs) > MOST_PAIRS and pair.first != 0:
             continue
-        scale = board.measure.scale
+        advantage = -board.measure.scale * pair.median_difference
         rows.append(
             (
                 Cell(board.ranked[pair.first].name),
                 Cell(board.ranked[pair.second].name),
                 Cell(f"{pair.wins}/{pair.ties}/{pair.losses}"),
-                Cell(f"{-scale * pair.median_difference:+.2f}", order=-pair.median_difference),
+                Cell(f"{advantage:+.2f}" if round(advantage, 2) else "0.00", order=-pair.median_difference),
                 Cell(show_p(pair.p), order=pair.p),
                 Cell(show_p(pair.p_holm) + (" *" if pair.p_holm < ALPHA else ""), order=pair.p_holm),
             )
