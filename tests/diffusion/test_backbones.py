@@ -78,14 +78,48 @@ def test_gradients_are_those_of_the_cpu(backbone: str) -> None:
 @gpu_with_triton
 @pytest.mark.parametrize(("width", "rows"), [(32, 5), (64, 1_000), (128, 777)])
 def test_a_block_in_one_kernel_agrees_with_its_parts(width: int, rows: int) -> None:
-    inner, outer = MemberLinear(2, width, 2 * width), MemberLinear(2, 2 * width, width)
-    for layer in (inner, outer):
+    merge, inner, outer = (
+        MemberLinear(2, *sizes) for sizes in ((width, width), (width, 2 * width), (2 * width, width))
+    )
+    for layer in (merge, inner, outer):
         layer.reset(torch.Generator().manual_seed(0))
-    activation, h = DroppedSilu(0.1).eval(), randn(2, rows, width)
-    exact = backbones.apply_block(h.clone(), inner, activation, outer).detach()
+    activation, h, more = DroppedSilu(0.1).eval(), randn(2, rows, width), randn(2, rows, width, seed=1)
+    for plus in (False, True):
+        of_cpu, of_gpu = [None, None] if not plus else [(more, merge), (more.cuda().bfloat16(), merge)]
+        for layer in (merge, inner, outer):
+            layer.cpu()
+        exact = backbones.apply_block(h.clone(), inner, activation, outer, of_cpu).detach()
+        for layer in (merge, inner, outer):
+            layer.cuda()
+        with torch.no_grad():
+            mine = backbones.apply_block(h.cuda().bfloat16(), inner, activation, outer, of_gpu)
+        assert float((mine.cpu() - exact).norm() / exact.norm()) < 1e-2
+
+
+@gpu_with_triton
+@pytest.mark.parametrize(("width", "rows"), [(32, 5), (64, 1_000), (128, 777)])
+def test_a_projection_in_one_kernel_agrees_with_its_parts(width: int, rows: int) -> None:
+    layer, activation, h = MemberLinear(2, width, 3 * width), DroppedSilu(0.1).eval(), randn(2, rows, width)
+    layer.reset(torch.Generator().manual_seed(0))
+    exact = backbones.project(h, layer, activation)[0].detach()
     with torch.no_grad():
-        mine = backbones.apply_block(h.cuda().bfloat16(), inner.cuda(), activation, outer.cuda())
+        mine, same = backbones.project(h.cuda().bfloat16(), layer.cuda(), activation)
+    assert torch.equal(same, h.cuda().bfloat16())
     assert float((mine.cpu() - exact).norm() / exact.norm()) < 1e-2
+
+
+@gpu_with_triton
+def test_columns_attend_alike_with_and_without_gradients() -> None:
+    # Without gradients several layers are one kernel.
+    body = backbones.ColumnAttention(2, 64, 3, 2, 0.1).cuda().eval()
+    for module in body.modules():
+        if isinstance(module, MemberLinear):
+            module.reset(torch.Generator().manual_seed(0))
+    tokens = randn(2, 5, 50, 64).cuda()
+    exact = body(tokens.clone()).detach()
+    with torch.no_grad():
+        mine = body(tokens.clone())
+    assert float((mine - exact).norm() / exact.norm()) < 1e-3
 
 
 def test_an_exact_product_has_exact_gradients() -> None:

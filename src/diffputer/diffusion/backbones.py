@@ -157,18 +157,54 @@ def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
     return F.layer_norm(x, x.shape[-1:]), x
 
 
-def apply_block(h: Tensor, inner: nn.Module, activate: DroppedSilu, outer: nn.Module) -> Tensor:
-    """Give h + W_2 drop(silu(W_1 norm(h))); h is written over where no gradient needs it.
+def fits_kernels(h: Tensor, activate: DroppedSilu) -> bool:
+    """Say whether several layers can be one kernel: where nothing is trained, at widths that fit.
 
-    Shape: h [E, n, w] -> the same.
+    Shape: h [E, n, w].
     """
-    weights = [weight for layer in (inner, outer) for weight in layer.parameters()]
-    fits = h.shape[-1] in WIDTHS_AT_ONCE and weights[0].shape[-1] % h.shape[-1] == 0
-    if h.is_cuda and fits and not (torch.is_grad_enabled() or activate.training) and has_kernels():
+    trained = torch.is_grad_enabled() or activate.training
+    return h.is_cuda and h.shape[-1] in WIDTHS_AT_ONCE and not trained and has_kernels()
+
+
+def _weight(layer: nn.Module, dtype: torch.dtype) -> Tensor:
+    """Give the matrices of a layer without biases as kernels take them."""
+    (weight,) = layer.parameters()
+    return weight.to(dtype).contiguous()
+
+
+def project(h: Tensor, layer: nn.Module, activate: DroppedSilu) -> tuple[Tensor, Tensor]:
+    """Give norm(h) W, and h itself.
+
+    Shape: h [E, n, w] -> [E, n, o], [E, n, w].
+    """
+    if fits_kernels(h, activate):
         from . import row_kernels
 
-        first, second = (weight.to(h.dtype).contiguous() for weight in weights)
-        return row_kernels.block(h.contiguous(), first, second, 1 - activate.share)
+        return row_kernels.project(h.contiguous(), _weight(layer, h.dtype)), h
+    normal, h = normalise(h)
+    return layer(normal), h
+
+
+def apply_block(
+    h: Tensor,
+    inner: nn.Module,
+    activate: DroppedSilu,
+    outer: nn.Module,
+    plus: tuple[Tensor, nn.Module] | None = None,
+) -> Tensor:
+    """Give h + W_2 drop(silu(W_1 norm(h))), of h + W y with plus = (y, W).
+
+    h is written over where no gradient needs it.
+    Shape: h, y [E, n, w] -> the same.
+    """
+    if fits_kernels(h, activate):
+        from . import row_kernels
+
+        first, second = _weight(inner, h.dtype), _weight(outer, h.dtype)
+        added = plus and (plus[0].contiguous(), _weight(plus[1], h.dtype))
+        return row_kernels.block(h.contiguous(), first, second, 1 - activate.share, added)
+    if plus is not None:
+        h = plus[1](plus[0], onto=h)
     normal, h = normalise(h)
     result: Tensor = outer(activate(inner(normal)), onto=h)
     return result
@@ -246,8 +282,7 @@ class ColumnAttention(nn.Module):
         E, c, n, width = tokens.shape
         h = tokens.reshape(E, c * n, width)
         for k in range(len(self.qkv)):
-            normal, h = normalise(h)
-            qkv = self.qkv[k](normal).view(E, c, n, 3, self.heads, width // self.heads)
-            h = self.merge[k](attend(qkv).reshape(E, c * n, width), onto=h)
-            h = apply_block(h, self.inner[k], self.activate, self.outer[k])
+            qkv, h = project(h, self.qkv[k], self.activate)
+            mixed = attend(qkv.view(E, c, n, 3, self.heads, width // self.heads)).reshape(E, c * n, width)
+            h = apply_block(h, self.inner[k], self.activate, self.outer[k], plus=(mixed, self.merge[k]))
         return normalise(h)[0].view(E, c, n, width)

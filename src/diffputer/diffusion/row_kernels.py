@@ -20,8 +20,10 @@ from torch import Tensor
 
 #: Columns that are normalised by one program.
 TOKENS = 32
-#: Columns that go through an MLP block in one program.
-BLOCK_TOKENS = 128
+#: Columns that go through an MLP block in one program, and hidden numbers that are computed at once.
+BLOCK_TOKENS, BLOCK_HIDDEN = 64, 32
+#: Columns that are projected by one program.
+PROJECT_TOKENS = 128
 #: Quarter of the numbers that one program activates: one round of random bits serves four.
 NUMBERS = 1024
 
@@ -156,17 +158,41 @@ def _activate_backward(x, d_y, d_x, seed, n, share, scale, drops: tl.constexpr, 
 
 
 @triton.jit
+def _normal(values, W: tl.constexpr):
+    """Values of tokens with mean zero and deviation one. Shape: [T, W]."""
+    values = values - (tl.sum(values, axis=1) / W)[:, None]
+    return values * (1 / tl.sqrt(tl.sum(values * values, axis=1) / W + 1e-5))[:, None]
+
+
+@triton.jit
+def _project(h, weight, out, n, W: tl.constexpr, H: tl.constexpr, B: tl.constexpr, T: tl.constexpr):
+    member = tl.program_id(1).to(tl.int64)
+    tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, W)
+    there, token = (tokens < n)[:, None], (member * n + tokens)[:, None]
+    values = tl.load(h + token * W + places[None, :], there, 0.0).to(tl.float32)
+    values = _normal(values, W).to(h.dtype.element_ty)
+    weight += member * W * H
+    for start in range(0, H, B):
+        outputs = (start + tl.arange(0, B))[None, :]
+        some = tl.load(weight + places[:, None] * H + outputs)
+        result = tl.dot(values, some, input_precision="ieee")
+        tl.store(out + token * H + outputs, result.to(out.dtype.element_ty), there)
+
+
+@triton.jit
 def _block(
-    h, inner, outer, out, n, scale, W: tl.constexpr, H: tl.constexpr, B: tl.constexpr, T: tl.constexpr
-):
+    h, added, merge, inner, outer, out, n, scale,
+    adds: tl.constexpr, W: tl.constexpr, H: tl.constexpr, B: tl.constexpr, T: tl.constexpr,
+):  # fmt: skip
     member = tl.program_id(1).to(tl.int64)
     tokens, places = tl.program_id(0) * T + tl.arange(0, T), tl.arange(0, W)
     there = (tokens < n)[:, None]
     at = (member * n + tokens)[:, None] * W + places[None, :]
     before = tl.load(h + at, there, 0.0).to(tl.float32)
-    values = before - (tl.sum(before, axis=1) / W)[:, None]
-    values = values * (1 / tl.sqrt(tl.sum(values * values, axis=1) / W + 1e-5))[:, None]
-    values = values.to(h.dtype.element_ty)
+    if adds:
+        weight = tl.load(merge + member * W * W + places[:, None] * W + places[None, :])
+        before += tl.dot(tl.load(added + at, there, 0.0), weight, input_precision="ieee")
+    values = _normal(before, W).to(h.dtype.element_ty)
     inner += member * W * H
     outer += member * H * W
     for start in range(0, H, B):
@@ -301,17 +327,36 @@ def activate(x: Tensor, scale: float = 1.0, share: float = 0.0, seed: Tensor | N
     return result
 
 
-def block(h: Tensor, inner: Tensor, outer: Tensor, scale: float) -> Tensor:
+def project(h: Tensor, weight: Tensor) -> Tensor:
+    """Give norm(h) W; the normalised tokens do not go through memory.
+
+    Shape: h [E, n, w], W [E, w, o], contiguous, w a power of two in 32..128, o a multiple of w -> [E, n, o].
+    """
+    (E, n, W), H = h.shape, weight.shape[2]
+    out = h.new_empty(E, n, H)
+    with torch.cuda.device(h.device):
+        _project[(triton.cdiv(n, PROJECT_TOKENS), E)](
+            h, weight, out, n, W, H, min(W, 64), PROJECT_TOKENS, num_warps=8
+        )
+    return out
+
+
+def block(
+    h: Tensor, inner: Tensor, outer: Tensor, scale: float, plus: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
     """Give h + scale silu(norm(h) W_1) W_2, written over h; nothing in between goes through memory.
 
-    Shape: h [E, n, w], W_1 [E, w, i], W_2 [E, i, w], all contiguous, w a power of two in 32..128, i a
-    multiple of w -> as h.
+    With plus = (y, W) it is done to h + y W.
+    Shape: h, y [E, n, w], W [E, w, w], W_1 [E, w, i], W_2 [E, i, w], all contiguous, w a power of two in
+    32..128, i a multiple of w -> as h.
     """
     E, n, W = h.shape
+    added, merge = plus or (h, inner)
     with torch.cuda.device(h.device):
         _block[(triton.cdiv(n, BLOCK_TOKENS), E)](
-            h, inner, outer, h, n, scale, W, inner.shape[2], min(W, 64), BLOCK_TOKENS, num_warps=8
-        )
+            h, added, merge, inner, outer, h, n, scale, plus is not None, W, inner.shape[2], BLOCK_HIDDEN,
+            BLOCK_TOKENS, num_warps=4,
+        )  # fmt: skip
     return h
 
 
@@ -345,7 +390,9 @@ def try_out() -> None:
         normal, beside = normalise(activate(activate(qkv), share=0.1, seed=seed))
         attend(normal + beside).sum().backward()
     weights = torch.ones(2, 1, 32, 32, device="cuda", dtype=torch.bfloat16)
-    block(qkv.detach().view(1, -1, 32), weights[0], weights[1], 1.0)
+    tokens = qkv.detach().view(1, -1, 32)
+    block(tokens, weights[0], weights[1], 1.0, plus=(project(tokens, weights[0]), weights[1]))
+    block(tokens, weights[0], weights[1], 1.0)
     halves = torch.eye(2, device="cuda", dtype=torch.float64) / 2 + 0.5
     known = torch.tensor([[True, False]], device="cuda")
     expected, rest = condition(known.double(), known, halves[0] * 0, halves, 0.0)
