@@ -349,6 +349,11 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     busy = [row | {"alone": "False"} if row["method"] == "knn" else row for row in rows]
     table, _ = summarise(keep_record(admit_rows(busy)), measures=("mae",))
     assert "so that seconds are too many: knn." in table
+    undisturbed = [row | {"alone": "True"} if row["mask_seed"] == "1" else row for row in busy]
+    slow = [row | {"fit_seconds": "900"} if row["alone"] == "False" else row for row in undisturbed]
+    table, _ = summarise(keep_record(admit_rows(slow)), measures=("mae",))
+    assert "| knn | <u>60.00</u> | 2.00 | 1.955 | 3.00 | CPU, 1 thread |" in table
+    assert "The machine did other work" not in table
     assert figure is not None
     with pytest.raises(InputError, match="once each"):
         replace_table("no marks", table)

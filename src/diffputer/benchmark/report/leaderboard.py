@@ -38,8 +38,8 @@ class Score:
         Whether the method cannot do this at all: it completes only the table that it is fitted on.
     published, doubtful
         The paper's number, and whether it is better not relied upon.
-    alone
-        Whether the machine did nothing else.
+    busy
+        Masks during whose run the machine did other work as well.
     drawn
         Whether the method was asked for draws as well.
     """
@@ -49,13 +49,18 @@ class Score:
     cannot: bool = False
     published: float | None = None
     doubtful: bool = False
-    alone: bool = True
+    busy: frozenset[int] = frozenset()
     drawn: bool = True
 
     @property
     def mean(self) -> float | None:
         """Over masks."""
         return statistics.fmean(self.by_mask.values()) if self.by_mask else None
+
+    @property
+    def undisturbed(self) -> Mapping[int, float]:
+        """Of the masks during whose run the machine did nothing else."""
+        return {mask: value for mask, value in self.by_mask.items() if mask not in self.busy}
 
     @property
     def deviation(self) -> float | None:
@@ -329,8 +334,8 @@ def _make_score(group: Sequence[Record], name: str, published: tuple[float, bool
         return None
     number, doubtful = published or (None, False)
     scored = [r for r in group if name in r.values]
-    alone, drawn = all(r.alone for r in scored), all(r.rows_drawn for r in scored)
-    return Score(values, failures, cannot, number, doubtful, alone, drawn)
+    busy = frozenset(r.mask_seed for r in scored if not r.alone)
+    return Score(values, failures, cannot, number, doubtful, busy, all(r.rows_drawn for r in scored))
 
 
 def _refuse_other_draws(

@@ -71,6 +71,8 @@ def find_front(points: Sequence[tuple[float, float]]) -> list[int]:
 def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> float | None:
     """Give the geometric mean over the common data sets of an entry's mean seconds on the common tasks.
 
+    Where an entry had the machine to itself for some masks of a data set, its seconds are of these.
+
     Parameters
     ----------
     errors, seconds : Leaderboard
@@ -89,7 +91,8 @@ def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> 
         masks = [mask for dataset, mask in errors.tasks if dataset == name]
         if score is None or not all(score.by_mask.get(mask, 0.0) > 0 for mask in masks):
             return None
-        means.append(statistics.fmean(score.by_mask[mask] for mask in masks))
+        undisturbed = score.undisturbed.values()
+        means.append(statistics.fmean(undisturbed or [score.by_mask[mask] for mask in masks]))
     return statistics.geometric_mean(means) if means else None
 
 
@@ -98,7 +101,7 @@ def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
     busy = [
         entry.name
         for entry in entries
-        if any(not s.alone for (key, _), s in seconds.scores.items() if key == entry.key and s.by_mask)
+        if any(s.busy and not s.undisturbed for (key, _), s in seconds.scores.items() if key == entry.key)
     ]
     if not busy:
         return ""

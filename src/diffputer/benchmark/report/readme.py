@@ -118,7 +118,10 @@ def summarise(
         rows.append(tuple(cells))
     below = [_describe_tasks(where, chosen), *_describe_ratios(ratios, lookup)]
     if time is not None:
-        below.append("Seconds to fit and complete are geometric means over data sets.")
+        below.append(
+            "Seconds to fit and complete are geometric means over data sets, of runs that had the machine to "
+            "themselves where there are any."
+        )
         below += filter(None, [describe_busy(time, first.ranked)])
     if len(devices) > 1:
         below.append("Seconds of different devices do not compare.")

@@ -97,7 +97,7 @@ def _fill(
         how_many = f"{count} of {runs} masks failed: " if runs > 1 else ""
         kind = "failed afterwards: " if set(score.failures) <= set(score.by_mask) else how_many
         notes.append(footnotes.setdefault(kind + _shorten(reason), len(footnotes) + 1))
-    if measure.name in OF_TIME and score.by_mask and not score.alone:
+    if measure.name in OF_TIME and score.busy:
         notes.append(footnotes.setdefault("the machine did other work at the same time", len(footnotes) + 1))
     if measure.name == "energy" and score.by_mask and not score.drawn:
         notes.append(footnotes.setdefault(_OF_ONE_FILLING, len(footnotes) + 1))
