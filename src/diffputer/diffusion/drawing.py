@@ -9,6 +9,8 @@ lambda = -ln sigma the exact solution for a D that changes linearly is, with h =
 one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
 the quantiles; the noisy start is r = sqrt(sigma^2 + 1) eps.
 
+D is the network's, and the copula's by some share (dependence.py).
+
 A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
 as long as there are not more of them than steps.
@@ -25,6 +27,8 @@ from torch.nn import functional as F
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
+from .dependence import Dependence
+from .gaussian import GaussianCopula
 from .marginals import Marginals
 from .residuals import Residuals, normal_quantiles
 from .schedule import noise_levels, scalings
@@ -54,16 +58,17 @@ def draw_rows(
     dtype: torch.dtype,
     width: Tensor | float = 1.0,
     change: Change | None = None,
+    beside: tuple[GaussianCopula, float] | None = None,
 ) -> Drawn:
     """Draw the unknown cells of blank rows by one member, once.
 
     Residuals are stretched by the width of their column; noise is a function of the keys alone. A change of
-    the model moves what is drawn.
+    the model moves what is drawn. A copula beside the network counts by its share.
 
     Shape: rows of n, keys [n], width [p].
     """
     tilts = None if change is None else change.tilts(rows)
-    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts)
+    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
     z = residuals.scores(width * r)
     if change is not None:
         z = z + change.shift(rows, levels, width * residuals.spread)
@@ -78,6 +83,7 @@ def draw_residuals(
     settings: ConditionalSettings,
     dtype: torch.dtype,
     tilts: list[Tensor] | None = None,
+    beside: tuple[GaussianCopula, float] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
     """Draw what blank answers leave open; tilts are added to the logits of categories.
 
@@ -90,6 +96,8 @@ def draw_residuals(
     levels = rows.levels.clone()
     reveal_at = _reveal_steps(levels < 0, keys, max(1, round(REVEALED_BY * steps)))
     chances = keyed_uniform(keys, 1, max(1, q))
+    share = beside[1] if beside is not None and p > 1 else 0.0
+    dependence = Dependence(beside[0], rows) if beside is not None and share > 0 else None
 
     outputs: Outputs = network(rows, dtype)
     residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
@@ -103,6 +111,8 @@ def draw_residuals(
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
+        if dependence is not None:
+            denoised = torch.lerp(denoised, dependence.denoise(r, unknown, level, levels), share)
         _reveal(levels, outputs, reveal_at == i + 1, chances, tilts)
         target = denoised
         if before is not None and i + 1 < steps:

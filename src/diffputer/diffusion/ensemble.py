@@ -36,6 +36,8 @@ class Ensemble(nn.Module):
     linear_draws: Tensor
     linear_width: Tensor
     together: Tensor
+    dependence: Tensor
+    """How much of the copula's denoiser is in that of each network."""
     trust: Tensor
     network_shares: Tensor
     line_shares: Tensor
@@ -77,6 +79,7 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
+        self.register_buffer("dependence", torch.zeros(len(self.networks)))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
         self.register_buffer("line_shares", torch.zeros(p + len(levels)))
@@ -268,11 +271,17 @@ class Ensemble(nn.Module):
         """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
         width = self.width_of(part)
         if member is not None:
-            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change)
+            return draw_rows(
+                member, self.marginals, rows, keys, self._settings, dtype, width, change, self.beside(part)
+            )
         copula = self.copula if change is None else change.variant
         assert copula is not None
         z, levels = copula.draw(rows, keys, width)
         return Drawn(self.marginals.values_at(z), levels)
+
+    def beside(self, part: int) -> tuple[GaussianCopula, float] | None:
+        """Give the copula, if there is one, and its share in the denoiser of a network."""
+        return None if self.copula is None else (self.copula, float(self.dependence[part]))
 
     def width_of(self, part: int) -> Tensor:
         """Give how wide the draws of a part are. Shape: [p]."""
