@@ -31,8 +31,8 @@ ENOUGH_CELLS = 1_000
 #: Cells of these rows at most: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
 #: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 5 %), and
-#: that draws of all parts together are as wide as each says (to some 6 %). Fewer cells tell less than that.
-CELLS_OF_COLUMN, CELLS_TOGETHER = 200, 280
+#: that draws of all parts together are as wide as each says (to some 10 %). Fewer cells tell less than that.
+CELLS_OF_COLUMN, CELLS_TOGETHER = 200, 100
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
@@ -109,7 +109,7 @@ def _draw_groups(
 ) -> list[_Group]:
     """Draw rows by each member as often as it counts, all turns of a member at once."""
     n, device = len(rows.label), rows.label.device
-    allotted = model.allot(DRAWS)
+    allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
     groups = []
     for owner in dict.fromkeys(allotted):
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
@@ -120,9 +120,10 @@ def _draw_groups(
             drawn, centre = (model.copula.draw(many, keys, width)[0] for width in (1.0, 0.0))
             groups.append(_Group(LINEAR, drawn - centre, centre))
         else:
-            maps, r, _ = draw_residuals(
-                model.member(*owner), many, keys, settings, dtype, beside=model.beside(owner[0])
-            )
+            beside = None
+            if dependence is not None:
+                beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
+            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, beside=beside)
             groups.append(_Group(owner[0], r, maps))
     return groups
 

@@ -12,6 +12,8 @@ that were revealed on the way count as seen without noise: what they tell of num
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -28,42 +30,69 @@ SMALLEST_VARIANCE = 1e-6
 INDICATOR_NOISE = 1e-3
 #: How often held-out rows are noised to choose w, and the squared errors that w = 1 is known by beforehand.
 TIMES, PRIOR_SQUARES = 4, 1.0
+#: Rows whose correlations are treated together; a GPU wants many.
+ROWS_AT_ONCE = 16_384
 
 
 class Dependence:
-    """The copula's denoiser of some rows.
+    """The copula's denoiser of blank rows, all of whose unknown numbers are noised, or some.
 
-    Shape: blank rows of n.
+    Shape: rows of n; of_rows [m], the rows that are denoised, which may be there more than once.
     """
 
-    def __init__(self, copula: GaussianCopula, rows: Rows) -> None:
+    def __init__(self, copula: GaussianCopula, rows: Rows, *, all_noised: bool = True) -> None:
         self._copula, self._rows = copula, rows
         values, self._known = copula.latent(rows)
         self._expected, rest = copula.condition(values, self._known)
         variance = rest.diagonal(dim1=1, dim2=2)
-        self._varies = variance > SMALLEST_VARIANCE
-        self._scale = torch.where(self._varies, variance, 1.0).sqrt()
+        varies = variance > SMALLEST_VARIANCE
+        self._scale = torch.where(varies, variance, 1.0).sqrt()
+        rest = rest * (varies[:, :, None] & varies[:, None, :])
         self._correlation = rest / self._scale[:, :, None] / self._scale[:, None, :]
+        self._correlation.diagonal(dim1=1, dim2=2).fill_(1.0)
+        # Where nothing will be revealed, R has the same axes at every noise level.
+        settled = (rows.levels >= 0).all(dim=1) & all_noised & (not rows.z.is_cuda)
+        self._place = settled.long().cumsum(dim=0) - 1
+        lengths, axes = torch.linalg.eigh(self._correlation[settled][:, : copula.p, : copula.p])
+        self._lengths, self._axes = lengths.clamp_min(0).float(), axes.float()
+        self._settled = settled
+        self._of_rows = torch.arange(len(settled), device=settled.device)
+
+    def repeat(self, times: int) -> Dependence:
+        """Give that of all rows so many times, one after the other."""
+        other = copy.copy(self)
+        other._of_rows = self._of_rows.repeat(times)
+        return other
 
     def denoise(self, r_t: Tensor, noised: Tensor, sigma: Tensor, levels: Tensor) -> Tensor:
-        """Give D_0 of residuals, with categories that are known by now.
+        """Give D_0 of noised residuals, with categories that are known by now; of other cells anything.
 
-        Shape: r_t, noised [n, p]; sigma [n, 1]; levels [n, q] -> [n, p].
+        Shape: r_t, noised [m, p]; sigma [m, 1]; levels [m, q] -> [m, p].
         """
-        rows, p = self._rows, self._copula.p
-        now = Rows(**(vars(rows) | {"levels": levels}))
+        result = torch.empty_like(r_t)
+        settled = self._settled[self._of_rows]
+        for denoise, which in ((self._along_axes, settled), (self._with_levels, ~settled)):
+            for part in which.nonzero()[:, 0].split(ROWS_AT_ONCE):
+                cells = (r_t[part], noised[part], sigma[part], levels[part])
+                result[part] = denoise(self._of_rows[part], *cells)
+        return result
+
+    def _along_axes(self, row: Tensor, r_t: Tensor, noised: Tensor, sigma: Tensor, levels: Tensor) -> Tensor:
+        lengths, axes = self._lengths[self._place[row]], self._axes[self._place[row]]
+        along = ((r_t * noised)[:, None, :] @ axes)[:, 0] * lengths / (lengths + sigma**2)
+        result: Tensor = (axes @ along[..., None])[..., 0]
+        return result
+
+    def _with_levels(self, row: Tensor, r_t: Tensor, noised: Tensor, sigma: Tensor, levels: Tensor) -> Tensor:
+        p = self._copula.p
+        now = self._rows.part(row)
+        now.levels = levels
         latent, known = self._copula.latent(now)
-        revealed = known & ~self._known
-        values = torch.where(revealed, (latent - self._expected) / self._scale, 0.0)
-        values[:, :p] = r_t
+        seen = known & ~self._known[row]
+        values = torch.where(seen, (latent - self._expected[row]) / self._scale[row], 0.0)
         noise = torch.full_like(values, INDICATOR_NOISE)
-        noise[:, :p] = sigma**2
-        seen = revealed
-        seen[:, :p] = noised
-        result = smooth(values, seen & self._varies, noise, self._correlation)[:, :p].float()
-        # What does not vary by the copula's lights goes with nothing else.
-        alone = r_t / (1 + sigma**2)
-        return torch.where(self._varies[:, :p], result, alone)
+        values[:, :p], noise[:, :p], seen[:, :p] = r_t.double(), sigma.double() ** 2, noised
+        return smooth(values, seen, noise, self._correlation[row])[:, :p].float()
 
 
 @torch.no_grad()
@@ -108,7 +137,9 @@ def choose_share(
         c_skip, c_out, _, _ = scalings(sigma, 1.0)
         outputs: Outputs = member(add_noise(blank, residuals, noised, r_t, sigma, levels), dtype)
         of_network = c_skip * r_t + c_out * outputs.denoised[0]
-        apart = (Dependence(copula, blank).denoise(r_t, noised, sigma, levels) - of_network) / c_out
+        apart = (
+            Dependence(copula, blank, all_noised=False).denoise(r_t, noised, sigma, levels) - of_network
+        ) / c_out
         counts = held & (noised.sum(dim=1, keepdim=True) > 1)
         cross += float((apart * ((r - of_network) / c_out) * counts).sum())
         square += float((apart.square() * counts).sum())

@@ -28,7 +28,6 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .dependence import Dependence
-from .gaussian import GaussianCopula
 from .marginals import Marginals
 from .residuals import Residuals, normal_quantiles
 from .schedule import noise_levels, scalings
@@ -58,12 +57,12 @@ def draw_rows(
     dtype: torch.dtype,
     width: Tensor | float = 1.0,
     change: Change | None = None,
-    beside: tuple[GaussianCopula, float] | None = None,
+    beside: tuple[Dependence, float] | None = None,
 ) -> Drawn:
     """Draw the unknown cells of blank rows by one member, once.
 
     Residuals are stretched by the width of their column; noise is a function of the keys alone. A change of
-    the model moves what is drawn. A copula beside the network counts by its share.
+    the model moves what is drawn. What is beside the network counts by its share.
 
     Shape: rows of n, keys [n], width [p].
     """
@@ -83,7 +82,7 @@ def draw_residuals(
     settings: ConditionalSettings,
     dtype: torch.dtype,
     tilts: list[Tensor] | None = None,
-    beside: tuple[GaussianCopula, float] | None = None,
+    beside: tuple[Dependence, float] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
     """Draw what blank answers leave open; tilts are added to the logits of categories.
 
@@ -96,8 +95,6 @@ def draw_residuals(
     levels = rows.levels.clone()
     reveal_at = _reveal_steps(levels < 0, keys, max(1, round(REVEALED_BY * steps)))
     chances = keyed_uniform(keys, 1, max(1, q))
-    share = beside[1] if beside is not None and p > 1 else 0.0
-    dependence = Dependence(beside[0], rows) if beside is not None and share > 0 else None
 
     outputs: Outputs = network(rows, dtype)
     residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
@@ -111,8 +108,8 @@ def draw_residuals(
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
-        if dependence is not None:
-            denoised = torch.lerp(denoised, dependence.denoise(r, unknown, level, levels), share)
+        if beside is not None:
+            denoised = torch.lerp(denoised, beside[0].denoise(r, unknown, level, levels), beside[1])
         _reveal(levels, outputs, reveal_at == i + 1, chances, tilts)
         target = denoised
         if before is not None and i + 1 < steps:
