@@ -30,9 +30,9 @@ ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
 ENOUGH_CELLS = 1_000
 #: Cells of these rows at most: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
-#: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 5 %), and
+#: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 7 %), and
 #: that draws of all parts together are as wide as each says (to some 10 %). Fewer cells tell less than that.
-CELLS_OF_COLUMN, CELLS_TOGETHER = 200, 100
+CELLS_OF_COLUMN, CELLS_TOGETHER = 100, 100
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
