@@ -28,9 +28,9 @@ from .splitting import Validation
 SMALLEST_VARIANCE = 1e-6
 #: Noise of categories, whose indicators follow from each other.
 INDICATOR_NOISE = 1e-3
-#: How often held-out rows are noised to choose w. Half and half is known to be good by so many squares of the
-#: difference beforehand: of few cells w would be anything.
-TIMES, PRIOR_SQUARES = 4, 100.0
+#: How often held-out rows are noised to choose w; of few cells it is near to what it is of most tables, by so
+#: many squares of the difference.
+TIMES, PRIOR_SHARE, PRIOR_SQUARES = 4, 0.75, 30.0
 #: Rows whose correlations are treated together; a GPU wants many.
 ROWS_AT_ONCE = 16_384
 
@@ -122,7 +122,7 @@ def choose_share(
     def any_part(shape: torch.Size) -> Tensor:
         return uniform(*shape) < uniform(shape[0], 1)
 
-    cross, square = PRIOR_SQUARES / 2, PRIOR_SQUARES
+    cross, square = PRIOR_SHARE * PRIOR_SQUARES, PRIOR_SQUARES
     for time in range(TIMES):
         hidden, hidden_levels = rows.known & any_part(held.shape), any_part(rows.levels.shape)
         shown = torch.where(hidden_levels, -1, rows.levels)
