@@ -121,6 +121,15 @@ def test_settings_of_the_other_engine_are_refused_by_name(engine: str, data: st.
     resolve_settings(engine, "auto", {name: None}, on_gpu=False)
 
 
+def test_planned_steps_raise_the_most_or_are_refused_above_it() -> None:
+    longer = resolve_settings("conditional", "fast", {"planned_steps": 9_000}, on_gpu=False)
+    assert longer.max_steps == 9_000
+    fewer = resolve_settings("conditional", "fast", {"max_steps": 30}, on_gpu=False)
+    assert fewer.max_steps == 30
+    with pytest.raises(SettingError, match="planned_steps=90, max_steps=30"):
+        resolve_settings("conditional", "fast", {"planned_steps": 90, "max_steps": 30}, on_gpu=False)
+
+
 def test_settings_cannot_be_changed() -> None:
     for settings in (PaperSettings(), ConditionalSettings()):
         with pytest.raises(dataclasses.FrozenInstanceError):

@@ -359,5 +359,14 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
     if engine == "paper":
         fast = quality == "fast" or (quality == "auto" and not on_gpu)
         return PaperSettings(**{**(FAST if fast else {}), **own})
-    chosen = CONDITIONAL["balanced" if quality == "auto" else quality, on_gpu]
-    return ConditionalSettings(**{**chosen, **own})
+    chosen = {**CONDITIONAL["balanced" if quality == "auto" else quality, on_gpu], **own}
+    planned = own.get("planned_steps")
+    settings = ConditionalSettings(**chosen)
+    if planned is None or settings.planned_steps <= settings.max_steps:
+        return settings
+    if "max_steps" in own:
+        raise SettingError(
+            f"planned_steps must not be above max_steps, however: planned_steps={planned}, "
+            f"max_steps={own['max_steps']}. Lower the one, or raise the other."
+        )
+    return dataclasses.replace(settings, max_steps=settings.planned_steps)

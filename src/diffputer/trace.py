@@ -39,7 +39,8 @@ def warn_if_useless(best: EMRound, falls_back: bool) -> None:
         instead = "; transform fills in column means instead, sample draws from the model all the same"
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
-            f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f} standard deviations)"
+            f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f}, in standard deviations; a wrong level "
+            "counts as one)"
             f"{instead if falls_back else ''}. Columns may tell nothing about each "
             "other, or the fit was too short: try a larger time_budget or max_steps."
         )

@@ -252,10 +252,11 @@ def has_kernels() -> bool:
     """Say whether the kernels can be used: Triton compiles them, which needs a C compiler, too."""
     if importlib.util.find_spec("triton") is None:
         return False
-    from . import row_kernels
+    from . import gaussian_kernels, row_kernels
 
     try:
         row_kernels.try_out()
+        gaussian_kernels.try_out()
     except Exception as error:  # noqa: BLE001 - whatever keeps them from running, torch's own do as well
         logger.warning("Kernels for rows cannot be used, torch's slower ones are: %s", error)
         return False

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
-from .conditional import Rows
+from .conditional import ConditionalNetwork, Rows
+from .dependence import choose_share
 from .drawing import draw_residuals
 from .ensemble import LINEAR, Ensemble
 from .residuals import Residuals, normal_quantiles
@@ -29,6 +30,9 @@ ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
 ENOUGH_CELLS = 1_000
 #: Cells of these rows at most: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
+#: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 7 %), and
+#: that draws of all parts together are as wide as each says (to some 10 %). Fewer cells tell less than that.
+CELLS_OF_COLUMN, CELLS_TOGETHER = 100, 100
 #: Smallest and largest width of a column, and of all together.
 WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
 
@@ -40,7 +44,7 @@ def calibrate(
     dtype: torch.dtype,
     n_rows: int = ROWS,
 ) -> None:
-    """Choose ``stretch``, ``widths``, ``linear_width`` and ``together`` of an ensemble, on so many rows."""
+    """Choose ``stretch``, ``dependence``, widths and ``together`` of an ensemble, on so many rows."""
     width = max(1, validation.held.shape[1])
     some = evenly(len(validation.held), min(n_rows, -(-MOST_CELLS // width)), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
@@ -61,6 +65,12 @@ def calibrate(
         linear = Residuals(model.copula.predict(rows, model.marginals).quantiles, normal)
         model.linear_width.copy_(_ratio(squares(linear.of(z)), n_cells))
     model.together.fill_(1.0)
+    log_noise = settings.noise_log_mean, settings.noise_log_deviation
+    for k, share in enumerate(model.shares.tolist()):
+        if model.copula is not None and share > 0:
+            network = model.networks[k]
+            assert isinstance(network, ConditionalNetwork)
+            model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
     groups = _draw_groups(model, rows, settings, dtype)
     for k in range(len(model.networks)):
         mine = [group for group in groups if group.part == k]
@@ -99,7 +109,7 @@ def _draw_groups(
 ) -> list[_Group]:
     """Draw rows by each member as often as it counts, all turns of a member at once."""
     n, device = len(rows.label), rows.label.device
-    allotted = model.allot(DRAWS)
+    allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
     groups = []
     for owner in dict.fromkeys(allotted):
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
@@ -110,7 +120,10 @@ def _draw_groups(
             drawn, centre = (model.copula.draw(many, keys, width)[0] for width in (1.0, 0.0))
             groups.append(_Group(LINEAR, drawn - centre, centre))
         else:
-            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype)
+            beside = None
+            if dependence is not None:
+                beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
+            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, beside=beside)
             groups.append(_Group(owner[0], r, maps))
     return groups
 
@@ -133,10 +146,12 @@ def _width_together(model: Ensemble, groups: list[_Group], x: Tensor, held: Tens
         return float(((((below == 0).float() + (above == 0).float()) / ranks)[held]).mean())
 
     low, high = ALL_WIDTHS
+    n_cells = int(held.sum())
     for _ in range(8):
         middle = (low + high) / 2
         low, high = (low, middle) if outside(middle) < 2 / (DRAWS + 1) else (middle, high)
-    return (low + high) / 2
+    found: float = ((low + high) / 2) ** (n_cells / (n_cells + CELLS_TOGETHER))
+    return found
 
 
 def _any_scores(model: Ensemble, x: Tensor) -> Tensor:
@@ -153,4 +168,4 @@ def _ratio(true: Tensor, said: Tensor) -> Tensor:
     Shape: true, said [p] -> [p].
     """
     of_all = (true.sum() + PRIOR_CELLS) / (said.sum() + PRIOR_CELLS)
-    return ((true + PRIOR_CELLS * of_all) / (said + PRIOR_CELLS)).sqrt().clamp(*WIDTHS)
+    return ((true + CELLS_OF_COLUMN * of_all) / (said + CELLS_OF_COLUMN)).sqrt().clamp(*WIDTHS)

@@ -9,6 +9,8 @@ lambda = -ln sigma the exact solution for a D that changes linearly is, with h =
 one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
 the quantiles; the noisy start is r = sqrt(sigma^2 + 1) eps.
 
+D is the network's, and the copula's by some share (dependence.py).
+
 A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
 as long as there are not more of them than steps.
@@ -25,6 +27,7 @@ from torch.nn import functional as F
 from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
+from .dependence import Dependence
 from .marginals import Marginals
 from .residuals import Residuals, normal_quantiles
 from .schedule import noise_levels, scalings
@@ -54,16 +57,17 @@ def draw_rows(
     dtype: torch.dtype,
     width: Tensor | float = 1.0,
     change: Change | None = None,
+    beside: tuple[Dependence, float] | None = None,
 ) -> Drawn:
     """Draw the unknown cells of blank rows by one member, once.
 
     Residuals are stretched by the width of their column; noise is a function of the keys alone. A change of
-    the model moves what is drawn.
+    the model moves what is drawn. What is beside the network counts by its share.
 
     Shape: rows of n, keys [n], width [p].
     """
     tilts = None if change is None else change.tilts(rows)
-    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts)
+    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
     z = residuals.scores(width * r)
     if change is not None:
         z = z + change.shift(rows, levels, width * residuals.spread)
@@ -78,6 +82,7 @@ def draw_residuals(
     settings: ConditionalSettings,
     dtype: torch.dtype,
     tilts: list[Tensor] | None = None,
+    beside: tuple[Dependence, float] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
     """Draw what blank answers leave open; tilts are added to the logits of categories.
 
@@ -103,6 +108,8 @@ def draw_residuals(
         outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
+        if beside is not None:
+            denoised = torch.lerp(denoised, beside[0].denoise(r, unknown, level, levels), beside[1])
         _reveal(levels, outputs, reveal_at == i + 1, chances, tilts)
         target = denoised
         if before is not None and i + 1 < steps:

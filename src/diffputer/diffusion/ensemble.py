@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
+from .dependence import Dependence
 from .drawing import Drawn, draw_rows
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
@@ -36,6 +37,8 @@ class Ensemble(nn.Module):
     linear_draws: Tensor
     linear_width: Tensor
     together: Tensor
+    dependence: Tensor
+    """How much of the copula's denoiser is in that of each network."""
     trust: Tensor
     network_shares: Tensor
     line_shares: Tensor
@@ -77,6 +80,7 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("together", torch.ones(()))
+        self.register_buffer("dependence", torch.zeros(len(self.networks)))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
         self.register_buffer("line_shares", torch.zeros(p + len(levels)))
@@ -264,15 +268,26 @@ class Ensemble(nn.Module):
         keys: Tensor,
         dtype: torch.dtype,
         change: Change | None = None,
+        dependence: Dependence | None = None,
     ) -> Drawn:
-        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
+        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed.
+
+        ``dependence`` is that of these rows.
+        """
         width = self.width_of(part)
         if member is not None:
-            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change)
+            beside = None if dependence is None else (dependence, float(self.dependence[part]))
+            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change, beside)
         copula = self.copula if change is None else change.variant
         assert copula is not None
         z, levels = copula.draw(rows, keys, width)
         return Drawn(self.marginals.values_at(z), levels)
+
+    def dependence_in(self, rows: Rows) -> Dependence | None:
+        """Give how the copula, if it counts in any network's draws, says that blank rows go together."""
+        if self.copula is None or not self.dependence.any():
+            return None
+        return Dependence(self.copula, rows)
 
     def width_of(self, part: int) -> Tensor:
         """Give how wide the draws of a part are. Shape: [p]."""

@@ -117,9 +117,9 @@ class GaussianCopula(nn.Module):
         Shape: values, known [n, d] -> [n, d], [n, d, d].
         """
         if values.is_cuda and has_kernels():
-            from . import row_kernels
+            from . import gaussian_kernels
 
-            return row_kernels.condition(values, known, self.middle, self.covariance, JITTER)
+            return gaussian_kernels.condition(values, known, self.middle, self.covariance, JITTER)
         if values.is_cuda:
             return condition_in_turn(values, known, self.middle, self.covariance)
         k, S = known.double(), self.covariance

@@ -1,4 +1,4 @@
-"""Operations on rows as CUDA kernels: attention, normalisation, silu with dropout, a Gaussian given a part.
+"""Operations on rows as CUDA kernels: attention, normalisation, silu with dropout, MLP blocks.
 
 General kernels are made for thousands of tokens of thousands of numbers; a row has tens of columns of about
 a hundred. Here a row's attention fits into registers, so that its scores are computed once and nothing but
@@ -205,35 +205,12 @@ def _block(
     tl.store(out + at, before.to(out.dtype.element_ty), there)
 
 
-@triton.jit
-def _condition(values, known, m, S, expected, rest, n_columns, jitter, D: tl.constexpr):
-    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, D)
-    there = i < n_columns
-    both = there[:, None] & there[None, :]
-    at = i[:, None] * n_columns + i[None, :]
-    is_known = tl.load(known + row * n_columns + i, there, 0) != 0
-    x = tl.load(values + row * n_columns + i, there, 0.0)
-    middle = tl.load(m + i, there, 0.0)
-    spread = tl.load(S + at, both, 0.0)
-    for j in range(n_columns):
-        here = i == j
-        shared = tl.sum(tl.where(here[:, None], spread, 0.0), axis=0)
-        own = tl.sum(tl.where(here, shared, 0.0), axis=0)
-        counts = tl.sum(tl.where(here & is_known, 1.0, 0.0).to(tl.float64), axis=0)
-        gain = shared * (counts / (own + jitter))
-        middle += gain * tl.sum(tl.where(here, x - middle, 0.0), axis=0)
-        spread -= gain[:, None] * shared[None, :]
-    tl.store(expected + row * n_columns + i, tl.where(is_known, x, middle), there)
-    kept = (is_known[:, None] | is_known[None, :]) == 0
-    tl.store(rest + row * n_columns * n_columns + at, tl.where(kept, spread, 0.0), both)
-
-
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor) -> Tensor:
         E, c, n, _, heads, D = qkv.shape
         out = torch.empty(E, c, n, heads * D, dtype=qkv.dtype, device=qkv.device)
-        C = _power_of_two(c)
+        C = power_of_two(c)
         with torch.cuda.device(qkv.device):
             _attend[(E * n * heads,)](qkv, out, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C))
         ctx.save_for_backward(qkv)
@@ -243,7 +220,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor) -> Tensor:
         (qkv,) = ctx.saved_tensors
         E, c, n, _, heads, D = qkv.shape
-        d_qkv, C = torch.empty_like(qkv), _power_of_two(c)
+        d_qkv, C = torch.empty_like(qkv), power_of_two(c)
         with torch.cuda.device(qkv.device):
             _attend_backward[(E * n * heads,)](
                 qkv, d_out.contiguous(), d_qkv, n, c, 1 / math.sqrt(D), heads, D, C, num_warps=_warps(C)
@@ -258,7 +235,7 @@ class _Normalisation(torch.autograd.Function):
         n = x.numel() // W
         y, scales = torch.empty_like(x), torch.empty(n, device=x.device)
         with torch.cuda.device(x.device):
-            _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, _power_of_two(W), TOKENS, num_warps=4)
+            _normalise[(triton.cdiv(n, TOKENS),)](x, y, scales, n, W, power_of_two(W), TOKENS, num_warps=4)
         ctx.save_for_backward(y, scales)
         return y, x.view_as(x)
 
@@ -269,7 +246,7 @@ class _Normalisation(torch.autograd.Function):
         d_x = torch.empty_like(y)
         with torch.cuda.device(y.device):
             _normalise_backward[(triton.cdiv(n, TOKENS),)](
-                y, scales, d_y.contiguous(), d_beside.contiguous(), d_x, n, W, _power_of_two(W), TOKENS,
+                y, scales, d_y.contiguous(), d_beside.contiguous(), d_x, n, W, power_of_two(W), TOKENS,
                 num_warps=4,
             )  # fmt: skip
         return d_x
@@ -360,21 +337,7 @@ def block(
     return h
 
 
-def condition(values: Tensor, known: Tensor, m: Tensor, S: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
-    """Give expectation and covariance of rows of N(m, S) given their known part, a row in registers.
-
-    Shape: values, known [n, d], m [d], S [d, d], d <= 64 -> [n, d], [n, d, d], zero where known.
-    """
-    n, d = values.shape
-    values, known = values.contiguous(), known.to(torch.uint8).contiguous()
-    expected, rest, D = torch.empty_like(values), values.new_empty(n, d, d), _power_of_two(d)
-    m, S, warps = m.contiguous(), S.contiguous(), {16: 1, 32: 2}.get(D, 8)
-    with torch.cuda.device(values.device):
-        _condition[(n,)](values, known, m, S, expected, rest, d, jitter, D, num_warps=warps)
-    return expected, rest
-
-
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length())
 
 
@@ -393,9 +356,3 @@ def try_out() -> None:
     tokens = qkv.detach().view(1, -1, 32)
     block(tokens, weights[0], weights[1], 1.0, plus=(project(tokens, weights[0]), weights[1]))
     block(tokens, weights[0], weights[1], 1.0)
-    halves = torch.eye(2, device="cuda", dtype=torch.float64) / 2 + 0.5
-    known = torch.tensor([[True, False]], device="cuda")
-    expected, rest = condition(known.double(), known, halves[0] * 0, halves, 0.0)
-    found = [*expected.flatten().tolist(), *rest.flatten().tolist()]
-    if found != [1.0, 0.5, 0.0, 0.0, 0.0, 0.75]:
-        raise RuntimeError(f"A regression on one column gave {found}.")
