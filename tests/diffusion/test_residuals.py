@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from diffputer.diffusion.residuals import LARGEST_RESIDUAL, QUANTILES, SMALLEST_SPREAD, Residuals
+from diffputer.diffusion.calibration import CELLS_OF_SHAPE, CHANGES, LOG_WIDTHS, choose_shape
+from diffputer.diffusion.residuals import (
+    LARGEST_RESIDUAL,
+    QUANTILES,
+    SMALLEST_SPREAD,
+    Normal,
+    Residuals,
+    Width,
+    reshape,
+    undo_reshape,
+)
 
 NORMAL = torch.special.ndtri(torch.tensor(QUANTILES))
 
@@ -42,3 +52,47 @@ def test_no_cell_is_surer_than_the_smallest_spread() -> None:
     left = Residuals(torch.zeros(15), NORMAL)
     assert float(left.spread) == pytest.approx(SMALLEST_SPREAD, rel=1e-4)
     assert float(left.of(torch.tensor(1.0))) == LARGEST_RESIDUAL
+
+
+def test_the_maps_of_some_cells_are_those_of_all() -> None:
+    rng = np.random.default_rng(0)
+    quantiles = torch.from_numpy(rng.normal(size=(20, 3, 15))).float()
+    r, cells = torch.from_numpy(rng.normal(size=(20, 3))).float(), torch.from_numpy(rng.random((20, 3)) < 0.5)
+    all_cells = Residuals(quantiles, NORMAL)
+    torch.testing.assert_close(all_cells.at(cells).scores(r[cells]), all_cells.scores(r)[cells])
+    normal = Normal(quantiles[..., 0], quantiles[..., 1].exp())
+    torch.testing.assert_close(normal.at(cells).scores(r[cells]), normal.scores(r)[cells])
+    torch.testing.assert_close(normal.of(normal.scores(r)), r, atol=1e-5, rtol=1e-4)
+
+
+@given(a=st.floats(*LOG_WIDTHS), b=st.floats(*CHANGES), r=st.floats(-4.9, 4.9))
+def test_whatever_the_shape_residuals_keep_their_order_and_can_be_had_back(
+    a: float, b: float, r: float
+) -> None:
+    shape, at = torch.tensor([a, b]), torch.tensor([r, r + 0.05])
+    reshaped = reshape(at, shape)
+    assert reshaped[0] < reshaped[1]
+    torch.testing.assert_close(undo_reshape(reshaped, shape), at, atol=2e-3, rtol=0)
+
+
+def test_widths_of_columns_come_on_top_of_the_shape() -> None:
+    width = Width(torch.tensor([1.0, 2.0]), torch.tensor([0.1, 0.2]))
+    stretched = width.stretch(torch.tensor([[1.0, -1.0]]))
+    torch.testing.assert_close(stretched, torch.exp(torch.tensor(0.3)) * torch.tensor([[1.0, -2.0]]))
+    torch.testing.assert_close(Width().stretch(stretched), stretched)
+
+
+@pytest.mark.parametrize("true", [(0.0, 0.0), (-0.4, 0.25), (0.2, -0.1), (-0.3, 0.0)])
+def test_the_shape_of_truths_is_found(true: tuple[float, float]) -> None:
+    # Truths of 20,000 cells are of that shape, and a standard normal distribution is said of them.
+    exact = torch.tensor(true)
+    truths = reshape(torch.from_numpy(np.random.default_rng(0).normal(size=20_000)).float(), exact)
+    found = choose_shape(lambda shape: torch.special.ndtr(undo_reshape(truths, shape)))
+    torch.testing.assert_close(found, exact, atol=0.03, rtol=0)
+
+
+def test_the_shape_of_few_truths_is_near_to_none() -> None:
+    truths = reshape(torch.linspace(-2, 2, 50), torch.tensor([-0.4, 0.25]))
+    found = choose_shape(lambda shape: torch.special.ndtr(undo_reshape(truths, shape)))
+    largest = torch.tensor([1.0, 0.5]) * 50 / (50 + torch.tensor(CELLS_OF_SHAPE))
+    assert (found.abs() <= largest).all()

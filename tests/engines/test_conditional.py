@@ -79,7 +79,7 @@ def with_copula(model: Fit, share: float | None) -> Fit:
         engine.model.linear_share.fill_(share)
         engine.model.network_shares.fill_(1 - share)
         engine.model.linear_draws.fill_(share)
-        engine.model.together.fill_(1.0)
+        engine.model.draw_shape.zero_()
     return Fit(model.x, dataclasses.replace(model.fitted, engine=engine))
 
 

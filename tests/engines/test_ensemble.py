@@ -257,7 +257,7 @@ def test_every_column_has_a_width_of_its_own() -> None:
     assert model.linear_width[1] > 0.8 * before[1]
     rows = validation.rows
     keys = torch.arange(len(validation.held))
-    narrow, _ = model.copula.draw(rows, keys, model.linear_width)
+    narrow, _ = model.copula.draw(rows, keys, model.width_of(LINEAR))
     wide, _ = model.copula.draw(rows, keys)
     unknown = ~rows.known[:, 0]
     assert narrow[unknown, 0].std() < 0.9 * wide[unknown, 0].std()

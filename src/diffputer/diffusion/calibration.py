@@ -2,15 +2,20 @@
 
 A network knows its training rows better than others, so that the residuals it learns from are too small.
 Those of held-out cells are not: what is said of a column is stretched until mean squares agree. Where parts
-of an ensemble disagree, their draws are wider together than each is alone: last, one factor makes all of
-them narrower or wider until they hold as many truths as they should.
+of an ensemble disagree, their draws are wider together than each is alone; and where some rows tell much more
+than others, and the parts do not see it, most truths are nearer to the middle than said, and a few farther.
+So all residuals are given a shape last (residuals.py), with which intervals of any level hold as many truths
+as they should.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import NormalDist
 
 import torch
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..runtime.seeding import keyed_uniform, mix64
@@ -19,22 +24,25 @@ from .conditional import ConditionalNetwork, Rows
 from .dependence import choose_share
 from .drawing import draw_residuals
 from .ensemble import LINEAR, Ensemble
-from .residuals import Residuals, normal_quantiles
+from .residuals import Normal, Residuals, Width, normal_quantiles, undo_reshape
 from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
 
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
-#: Held-out cells from which on draws of a single part are made narrower or wider by one factor more.
+#: Held-out cells from which on a single part is given a shape.
 ENOUGH_CELLS = 1_000
+#: Part of the truths that should lie between the outermost draws; halvings of the range of widths.
+LEVEL, HALVINGS = (DRAWS - 1) / (DRAWS + 1), 8
 #: Cells of these rows at most: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
 #: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 7 %), and
-#: that draws of all parts together are as wide as each says (to some 10 %). Fewer cells tell less than that.
-CELLS_OF_COLUMN, CELLS_TOGETHER = 100, 100
-#: Smallest and largest width of a column, and of all together.
-WIDTHS, ALL_WIDTHS = (0.1, 3.0), (0.4, 1.4)
+#: that all parts together are as wide as each says (to some 10 %), in the middle as at the ends. Fewer cells
+#: tell less than that.
+CELLS_OF_COLUMN, CELLS_OF_SHAPE = 100, (100, 400)
+#: Smallest and largest width of a column, logarithm of all widths at the ends, and b of a shape.
+WIDTHS, LOG_WIDTHS, CHANGES = (0.1, 3.0), (-0.92, 0.34), (-0.2, 0.5)
 
 
 def calibrate(
@@ -44,64 +52,121 @@ def calibrate(
     dtype: torch.dtype,
     n_rows: int = ROWS,
 ) -> None:
-    """Choose ``stretch``, ``dependence``, widths and ``together`` of an ensemble, on so many rows."""
+    """Choose widths, ``dependence`` and shapes of an ensemble, on so many rows."""
     width = max(1, validation.held.shape[1])
     some = evenly(len(validation.held), min(n_rows, -(-MOST_CELLS // width)), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
     if not held.any():
         return
-    z = _any_scores(model, validation.x[some])
-    normal = normal_quantiles(held.device)
-
-    def squares(values: Tensor) -> Tensor:
-        """Sums of squares of held-out cells by column. Shape: [t n, p] -> [p], the mean over t."""
-        by_turn = values.view(-1, *held.shape)
-        return (by_turn.square() * held).sum(dim=1).mean(dim=0)
-
-    n_cells = held.sum(dim=0)
-    said = Residuals(model.predict(rows, dtype).quantiles, normal)
-    model.stretch.copy_(_ratio(squares(said.of(z)), n_cells))
-    if model.copula is not None and model.linear_draws > 0:
-        linear = Residuals(model.copula.predict(rows, model.marginals).quantiles, normal)
-        model.linear_width.copy_(_ratio(squares(linear.of(z)), n_cells))
-    model.together.fill_(1.0)
+    truth = _Truth.of(model, validation.x[some], held)
+    _widen_cells(model, rows, truth, dtype)
     log_noise = settings.noise_log_mean, settings.noise_log_deviation
     for k, share in enumerate(model.shares.tolist()):
         if model.copula is not None and share > 0:
             network = model.networks[k]
             assert isinstance(network, ConditionalNetwork)
             model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
-    groups = _draw_groups(model, rows, settings, dtype)
-    for k in range(len(model.networks)):
+    _widen_draws(model, _draw_groups(model, rows, settings, dtype), truth)
+
+
+def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype) -> None:
+    """Choose ``stretch`` and ``cell_shape``, for intervals of single cells."""
+    held, n_cells = truth.held, truth.held.sum(dim=0)
+    said = Residuals(model.predict(rows, dtype).quantiles, normal_quantiles(held.device))
+    model.stretch.copy_(_ratio(_squares(said.of(truth.z), held), n_cells))
+    model.cell_shape.zero_()
+    if int(n_cells.sum()) < ENOUGH_CELLS:
+        return
+    low, high = ((said.of(edge) / model.stretch)[held] for edge in (truth.low, truth.high))
+
+    def place(shape: Tensor) -> Tensor:
+        below, upto = (torch.special.ndtr(undo_reshape(edge, shape)) for edge in (low, high))
+        return torch.lerp(below, upto, truth.uniform[held])
+
+    model.cell_shape.copy_(choose_shape(place))
+
+
+def _widen_draws(model: Ensemble, groups: list[_Group], truth: _Truth) -> None:
+    """Choose widths of parts and ``draw_shape``."""
+    held = truth.held
+    for k in dict.fromkeys(group.part for group in groups):
         mine = [group for group in groups if group.part == k]
-        if mine:
-            true = torch.stack([squares(group.residuals_of(z)) for group in mine]).mean(dim=0)
-            model.widths[k] = _ratio(true, torch.stack([squares(group.r) for group in mine]).mean(dim=0))
-    if len(groups) > 1 or int(n_cells.sum()) >= ENOUGH_CELLS:
-        model.together.fill_(_width_together(model, groups, validation.x[some], held))
+        true = torch.stack([_squares(group.residuals_of(truth.z), held) for group in mine]).mean(dim=0)
+        drawn = torch.stack([_squares(group.r, held) for group in mine]).mean(dim=0)
+        model.width_of(k).of_columns.copy_(_ratio(true, drawn))
+    model.draw_shape.zero_()
+    if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
+        return
+    in_cells = [group.at(held, model.width_of(group.part).of_columns) for group in groups]
+
+    def place(shape: Tensor) -> Tensor:
+        return truth.ranks([group.scores(shape) for group in in_cells])
+
+    model.draw_shape.copy_(choose_shape(place))
+
+
+@dataclass
+class _Truth:
+    """What held-out cells are: a value that occurs often has an interval of scores, in which z is anywhere.
+
+    Shape: all [n, p].
+    """
+
+    low: Tensor
+    high: Tensor
+    z: Tensor
+    uniform: Tensor
+    held: Tensor
+
+    @classmethod
+    def of(cls, model: Ensemble, x: Tensor, held: Tensor) -> _Truth:
+        below, upto = model.marginals.distribution(x)
+        keys = mix64(torch.arange(len(x), device=x.device) + len(x) * DRAWS)
+        uniform = keyed_uniform(keys, 0, x.shape[1])
+        low, z, high = (torch.special.ndtri(p) for p in (below, below + (upto - below) * uniform, upto))
+        return cls(low, high, z, uniform, held)
+
+    def ranks(self, drawn: list[Tensor]) -> Tensor:
+        """Give the places of held-out cells among draws, from 0 to 1.
+
+        A draw in the interval of the truth is the same value; the truth is then as likely to have any of the
+        ranks that it shares.
+
+        Shape: several of [t, cells], DRAWS together -> [cells].
+        """
+        below = sum((z < self.low[self.held]).sum(dim=0) for z in drawn)
+        above = sum((z > self.high[self.held]).sum(dim=0) for z in drawn)
+        assert isinstance(below, Tensor)
+        return (below + (DRAWS + 1 - below - above) * self.uniform[self.held]) / (DRAWS + 1)
 
 
 @dataclass
 class _Group:
-    """Draws of one member, t turns of n rows: residuals of a network, distances from the mean of the copula.
+    """Draws of one member, t turns of n rows: residuals, and what they are of.
 
-    Shape: r [t n, p].
+    Shape: r [t n, p], or [t cells], as are the maps; width [p] or [t cells].
     """
 
     part: int
+    turns: int
     r: Tensor
-    maps: Residuals | Tensor
-    """Of residuals; the copula's are distances from these means."""
+    maps: Residuals | Normal
+    width: Tensor = field(default_factory=lambda: torch.ones(()))
 
     def residuals_of(self, z: Tensor) -> Tensor:
         """Give what these scores would have been drawn as in each turn. Shape: z [n, p] -> [t n, p]."""
-        z = z.repeat(len(self.r) // len(z), 1)
-        return z - self.maps if isinstance(self.maps, Tensor) else self.maps.of(z)
+        return self.maps.of(z.repeat(self.turns, 1))
 
-    def scores(self, width: Tensor) -> Tensor:
-        """Give the scores of draws of a width. Shape: width [p] -> [t n, p]."""
-        r = width * self.r
-        return self.maps + r if isinstance(self.maps, Tensor) else self.maps.scores(r)
+    def at(self, held: Tensor, width: Tensor) -> _Group:
+        """Give the draws of some cells, and how wide they are. Shape: held [n, p], width [p]."""
+        cells = held.repeat(self.turns, 1)
+        return _Group(
+            self.part, self.turns, self.r[cells], self.maps.at(cells), width.expand_as(cells)[cells]
+        )
+
+    def scores(self, shape: Tensor) -> Tensor:
+        """Give the scores of the draws of cells, of this shape. Shape: [2] -> [t, cells]."""
+        return self.maps.scores(Width(self.width, shape).stretch(self.r)).view(self.turns, -1)
 
 
 def _draw_groups(
@@ -115,51 +180,60 @@ def _draw_groups(
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
         keys = mix64((torch.arange(n, device=device) + n * turns[:, None]).reshape(-1))
         many = rows.repeat(len(turns))
+        maps: Residuals | Normal
         if owner[0] == LINEAR:
             assert model.copula is not None
-            drawn, centre = (model.copula.draw(many, keys, width)[0] for width in (1.0, 0.0))
-            groups.append(_Group(LINEAR, drawn - centre, centre))
+            maps, r, _ = model.copula.draw_residuals(many, keys)
         else:
             beside = None
             if dependence is not None:
                 beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
             maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, beside=beside)
-            groups.append(_Group(owner[0], r, maps))
+        groups.append(_Group(owner[0], len(turns), r, maps))
     return groups
 
 
-def _width_together(model: Ensemble, groups: list[_Group], x: Tensor, held: Tensor) -> float:
-    """Find the factor with which as many truths lie outside all of their draws as should.
+def choose_shape(place: Callable[[Tensor], Tensor]) -> Tensor:
+    """Find the shape with which 90 % intervals hold nine in ten truths, and others as many as they should.
 
-    Values, not scores, are compared: a value that occurs often may be drawn too, and the truth is then as
-    likely to have any of the ranks that it shares with such draws.
+    ``place`` gives, for a shape, where the truths lie in what is said of them, from 0 to 1. For any b the
+    width at the ends is the one that holds nine in ten; the best b has distances from the middle that are
+    nearest to uniform (Cramér and von Mises).
+
+    Shape: place [2] -> [cells]; the result [2].
     """
 
-    def outside(factor: float) -> float:
-        below, above = torch.zeros_like(x), torch.zeros_like(x)
-        for group in groups:
-            drawn = model.marginals.values_at(group.scores(factor * model.width_of(group.part)))
-            drawn = drawn.view(-1, *x.shape)
-            below += (drawn < x).sum(dim=0)
-            above += (drawn > x).sum(dim=0)
-        ranks = DRAWS + 1 - below - above
-        return float(((((below == 0).float() + (above == 0).float()) / ranks)[held]).mean())
+    def distances(width: float, b: float) -> Tensor:
+        return (2 * place(_shape(width, b)) - 1).abs()
 
-    low, high = ALL_WIDTHS
-    n_cells = int(held.sum())
-    for _ in range(8):
-        middle = (low + high) / 2
-        low, high = (low, middle) if outside(middle) < 2 / (DRAWS + 1) else (middle, high)
-    found: float = ((low + high) / 2) ** (n_cells / (n_cells + CELLS_TOGETHER))
-    return found
+    def width_of(b: float) -> float:
+        low, high = LOG_WIDTHS
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            outside = float((distances(middle, b) > LEVEL).float().mean())
+            low, high = (low, middle) if outside < 1 - LEVEL else (middle, high)
+        return (low + high) / 2
+
+    def misfit(b: float) -> float:
+        ordered = distances(width_of(b), b).sort().values
+        even = (torch.arange(len(ordered), device=ordered.device) + 0.5) / len(ordered)
+        return float((ordered - even).square().mean())
+
+    n_cells = len(place(torch.zeros(2)))
+    b = float(minimize_scalar(misfit, bounds=CHANGES, method="bounded", options={"xatol": 0.01}).x)
+    kept = [n_cells / (n_cells + prior) for prior in CELLS_OF_SHAPE]
+    return _shape(kept[0] * width_of(b), kept[1] * b)
 
 
-def _any_scores(model: Ensemble, x: Tensor) -> Tensor:
-    """Give scores of values; one that occurs often is anywhere in its interval. Shape: [n, p] -> [n, p]."""
-    below, upto = model.marginals.distribution(x)
-    keys = mix64(torch.arange(len(x), device=x.device) + len(x) * DRAWS)
-    z: Tensor = torch.special.ndtri(below + (upto - below) * keyed_uniform(keys, 0, x.shape[1]))
-    return z
+def _shape(width: float, b: float) -> Tensor:
+    """Give the shape with this logarithmic width at the ends of 90 % intervals. Shape: [2]."""
+    return torch.tensor([width - b * NormalDist().inv_cdf((1 + LEVEL) / 2), b])
+
+
+def _squares(values: Tensor, held: Tensor) -> Tensor:
+    """Give sums of squares of held-out cells by column. Shape: [t n, p], [n, p] -> [p], the mean over t."""
+    by_turn = values.view(-1, *held.shape)
+    return (by_turn.square() * held).sum(dim=1).mean(dim=0)
 
 
 def _ratio(true: Tensor, said: Tensor) -> Tensor:

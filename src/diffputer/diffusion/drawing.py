@@ -29,7 +29,7 @@ from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .dependence import Dependence
 from .marginals import Marginals
-from .residuals import Residuals, normal_quantiles
+from .residuals import Residuals, Width, normal_quantiles
 from .schedule import noise_levels, scalings
 from .variants import Change
 
@@ -55,22 +55,23 @@ def draw_rows(
     keys: Tensor,
     settings: ConditionalSettings,
     dtype: torch.dtype,
-    width: Tensor | float = 1.0,
+    width: Width | None = None,
     change: Change | None = None,
     beside: tuple[Dependence, float] | None = None,
 ) -> Drawn:
     """Draw the unknown cells of blank rows by one member, once.
 
-    Residuals are stretched by the width of their column; noise is a function of the keys alone. A change of
+    Residuals are stretched by a width; noise is a function of the keys alone. A change of
     the model moves what is drawn. What is beside the network counts by its share.
 
-    Shape: rows of n, keys [n], width [p].
+    Shape: rows of n, keys [n].
     """
+    width = width or Width()
     tilts = None if change is None else change.tilts(rows)
     residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
-    z = residuals.scores(width * r)
+    z = residuals.scores(width.stretch(r))
     if change is not None:
-        z = z + change.shift(rows, levels, width * residuals.spread)
+        z = z + change.shift(rows, levels, width.middle() * residuals.spread)
     return Drawn(marginals.values_at(z), levels)
 
 

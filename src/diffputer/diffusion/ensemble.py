@@ -15,7 +15,7 @@ from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
-from .residuals import MEDIAN, QUANTILES
+from .residuals import MEDIAN, QUANTILES, Width
 from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
@@ -36,7 +36,7 @@ class Ensemble(nn.Module):
     linear_share: Tensor
     linear_draws: Tensor
     linear_width: Tensor
-    together: Tensor
+    draw_shape: Tensor
     dependence: Tensor
     """How much of the copula's denoiser is in that of each network."""
     trust: Tensor
@@ -46,6 +46,7 @@ class Ensemble(nn.Module):
     lean: Tensor
     follow: Tensor
     stretch: Tensor
+    cell_shape: Tensor
 
     def __init__(self, columns: Columns, settings: ConditionalSettings) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_share", torch.zeros(()))
         self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
-        self.register_buffer("together", torch.ones(()))
+        self.register_buffer("draw_shape", torch.zeros(2))
         self.register_buffer("dependence", torch.zeros(len(self.networks)))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
@@ -88,6 +89,7 @@ class Ensemble(nn.Module):
         self.register_buffer("lean", torch.zeros(p))
         self.register_buffer("follow", torch.zeros(p))
         self.register_buffer("stretch", torch.ones(p))
+        self.register_buffer("cell_shape", torch.zeros(2))
 
     def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
         """Combine all answers to blank rows."""
@@ -289,10 +291,9 @@ class Ensemble(nn.Module):
             return None
         return Dependence(self.copula, rows)
 
-    def width_of(self, part: int) -> Tensor:
-        """Give how wide the draws of a part are. Shape: [p]."""
-        width: Tensor = self.together * (self.linear_width if part == LINEAR else self.widths[part])
-        return width
+    def width_of(self, part: int) -> Width:
+        """Give how wide the draws of a part are."""
+        return Width(self.linear_width if part == LINEAR else self.widths[part], self.draw_shape)
 
     def member(self, part: int, number: int) -> ConditionalNetwork:
         """Give a network that holds one member of a part."""

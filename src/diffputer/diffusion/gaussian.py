@@ -27,7 +27,7 @@ from .conditional import Rows
 from .gaussian_em import JITTER, Holes, condition_in_turn, invert, settle
 from .marginals import Marginals
 from .prediction import Prediction
-from .residuals import normal_quantiles
+from .residuals import Normal, Width, normal_quantiles
 
 #: How often expectations are taken at most, and the change of a parameter below which they are not.
 ROUNDS, TOLERANCE = 100, 1e-4
@@ -229,18 +229,27 @@ class GaussianCopula(nn.Module):
         shares = shares.clamp_min(SMALLEST_PROBABILITY)
         return shares / shares.sum(dim=1, keepdim=True)
 
-    @torch.no_grad()
-    def draw(self, rows: Rows, keys: Tensor, width: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
+    def draw(self, rows: Rows, keys: Tensor, width: Width | None = None) -> tuple[Tensor, Tensor]:
         """Draw unknown cells: categories one after the other, then all numbers together.
 
-        Numbers are as many times farther from their expectation as their column's width says.
+        Numbers are as much farther from their expectation as a width says.
 
-        Shape: rows of n, keys [n], width [p] -> z [n, p], levels [n, q].
+        Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
         """
-        results = [self._draw(rows.part(part), keys[part], width) for part in blocks(len(keys), keys.device)]
-        return torch.cat([z for z, _ in results]), torch.cat([levels for _, levels in results])
+        maps, r, levels = self.draw_residuals(rows, keys)
+        return maps.scores(r if width is None else width.stretch(r)), levels
 
-    def _draw(self, rows: Rows, keys: Tensor, width: Tensor | float) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def draw_residuals(self, rows: Rows, keys: Tensor) -> tuple[Normal, Tensor, Tensor]:
+        """Draw what is left open, in deviations.
+
+        Shape: rows of n, keys [n] -> maps, r [n, p], levels [n, q].
+        """
+        results = [self._draw(rows.part(part), keys[part]) for part in blocks(len(keys), keys.device)]
+        expected, deviation, r, levels = (torch.cat(parts) for parts in zip(*results, strict=True))
+        return Normal(expected, deviation), r, levels
+
+    def _draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         rows = rows.part(slice(None))
         rows.levels = rows.levels.clone()
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
@@ -254,4 +263,6 @@ class GaussianCopula(nn.Module):
         jitter = 1e-8 * torch.eye(p, device=rest.device, dtype=rest.dtype)
         root = torch.linalg.cholesky(rest[:, :p, :p] + jitter)
         noise = keyed_normal(keys, 0, max(1, p))[:, :p].double()
-        return (expected[:, :p] + width * (root @ noise[..., None])[..., 0]).float(), rows.levels
+        deviation = root.square().sum(dim=-1).sqrt()
+        r = (root @ noise[..., None])[..., 0] / deviation
+        return expected[:, :p].float(), deviation.float(), r.float(), rows.levels

@@ -9,6 +9,8 @@ of r, mapped back, has the distribution that the quantiles say.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,8 @@ MEDIAN = QUANTILES.index(0.5)
 SMALLEST_SPREAD = 0.02
 #: Residuals are cut off here: beyond, the outermost quantiles say nothing.
 LARGEST_RESIDUAL = 5.0
+#: Widths that change from the middle to the ends do so until here.
+CHANGES_UNTIL = 2.5
 
 
 def normal_quantiles(device: torch.device | None = None) -> Tensor:
@@ -62,6 +66,33 @@ class Residuals:
         r = r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
         return _follow(r, self._normal.expand_as(self._quantiles), self._quantiles)
 
+    def at(self, cells: Tensor) -> Residuals:
+        """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
+        return Residuals(self._quantiles[cells], self._normal)
+
+
+@dataclass
+class Normal:
+    """The same maps where scores are normal, and a cell may be as sure as it likes.
+
+    Shape: expected, deviation [...].
+    """
+
+    expected: Tensor
+    deviation: Tensor
+
+    def of(self, z: Tensor) -> Tensor:
+        """Give the residuals of scores. Shape: z [...] -> [...]."""
+        return ((z - self.expected) / self.deviation).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+
+    def scores(self, r: Tensor) -> Tensor:
+        """Give the scores with these residuals. Shape: r [...] -> [...]."""
+        return self.expected + self.deviation * r
+
+    def at(self, cells: Tensor) -> Normal:
+        """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
+        return Normal(self.expected[cells], self.deviation[cells])
+
 
 def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:
     """Read piecewise linear functions, whose ends go on straight. Shape: x [...], others [..., Q]."""
@@ -69,3 +100,38 @@ def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:
     x0, x1 = knots.gather(-1, left)[..., 0], knots.gather(-1, left + 1)[..., 0]
     y0, y1 = heights.gather(-1, left)[..., 0], heights.gather(-1, left + 1)[..., 0]
     return y0 + (x - x0) / (x1 - x0) * (y1 - y0)
+
+
+@dataclass
+class Width:
+    """How much wider than said a distribution is: r becomes w exp(a + b |r|) r.
+
+    Where b is above zero most truths lie nearer to the middle than the ends would have it.
+    Shape: of_columns [p], the w of columns; shape [2], a and b.
+    """
+
+    of_columns: Tensor = field(default_factory=lambda: torch.ones(()))
+    shape: Tensor = field(default_factory=lambda: torch.zeros(2))
+
+    def stretch(self, r: Tensor) -> Tensor:
+        """Widen residuals. Shape: r [..., p] -> [..., p]."""
+        stretched: Tensor = self.of_columns * reshape(r, self.shape)
+        return stretched
+
+    def middle(self) -> Tensor:
+        """Give how much wider residuals of about one are. Shape: [p]."""
+        return self.stretch(torch.ones_like(self.of_columns))
+
+
+def reshape(r: Tensor, shape: Tensor) -> Tensor:
+    """Give exp(a + b |r|) r, which rises with r as b is above -1 / CHANGES_UNTIL."""
+    return r * torch.exp(shape[0] + shape[1] * r.abs().clamp_max(CHANGES_UNTIL))
+
+
+def undo_reshape(t: Tensor, shape: Tensor) -> Tensor:
+    """Give the r that were reshaped to t, up to twice the largest residual."""
+    r = torch.linspace(0, 2 * LARGEST_RESIDUAL, 501, device=t.device)
+    found = torch.searchsorted(reshape(r, shape), t.abs().contiguous()).clamp(1, len(r) - 1)
+    low, high = reshape(r[found - 1], shape), reshape(r[found], shape)
+    share = ((t.abs() - low) / (high - low)).clamp_max(1.0)
+    return t.sign() * torch.lerp(r[found - 1], r[found], share)

@@ -20,7 +20,7 @@ from ..diffusion.linear_fit import LinearFit, LinearParts
 from ..diffusion.marginals import Marginals
 from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
-from ..diffusion.residuals import Residuals, normal_quantiles
+from ..diffusion.residuals import Residuals, Width, normal_quantiles
 from ..diffusion.splitting import Columns, RowSplitting, Table, Validation, blank_rows
 from ..diffusion.training import MStep, Trainer, train_all
 from ..errors import SettingError
@@ -324,7 +324,7 @@ class ConditionalEngine:
         Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
         """
         residuals = Residuals(quantiles, normal_quantiles(quantiles.device))
-        at = torch.special.ndtri(levels)[:, None] * self.model.stretch
+        at = Width(self.model.stretch, self.model.cell_shape).stretch(torch.special.ndtri(levels)[:, None])
         scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
         return torch.stack([self.model.marginals.values_at(z) for z in scores])
 
