@@ -28,7 +28,8 @@ class Uncertainty:
         intervals are of the networks and the copula.
     std
         Standard deviation of each filled number in the units of its column (seconds for dates, times and
-        durations); NaN elsewhere, 0 where a formula and observed cells leave no choice. A pandas frame.
+        durations); NaN elsewhere and where a column shows no two values, which tells nothing of its holes; 0
+        where a formula and observed cells leave no choice. A pandas frame.
     probability
         Probability of each filled level; NaN elsewhere. A pandas frame.
     """

@@ -263,6 +263,19 @@ def test_every_column_has_a_width_of_its_own() -> None:
     assert narrow[unknown, 0].std() < 0.9 * wide[unknown, 0].std()
 
 
+def test_missing_categories_do_not_make_draws_of_the_copula_wide() -> None:
+    # Numbers follow categories of four levels closely: draws given a wrong level lie far from the truth,
+    # which is no reason to widen those that are given the right one.
+    rng = np.random.default_rng(0)
+    levels = rng.integers(0, 4, size=(1_500, 2))
+    x = np.hstack([levels, levels + 0.3 * rng.normal(size=levels.shape)]).astype(np.float32)
+    missing = rng.random(x.shape) < 0.3
+    settings = dataclasses.replace(MLP, mlp_members=1, max_steps=50)
+    engine = ConditionalEngine(np.array([4, 4, 0, 0]), settings)
+    fit_em(engine, np.where(missing, np.float32(0), x), missing, np.arange(4), seed=0)
+    assert (engine.model.linear_width < 1.3).all()
+
+
 def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() -> None:
     fitted = fit(MLP, n=60)
     model = fitted.engine.model

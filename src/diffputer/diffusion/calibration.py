@@ -31,11 +31,12 @@ from .splitting import Validation, evenly
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
-#: Held-out cells from which on a single part is given a shape.
+#: Held-out cells from which on draws of a single part are given a shape: with fewer of them pooled intervals
+#: were measured to hold what they should without one.
 ENOUGH_CELLS = 1_000
 #: Part of the truths that should lie between the outermost draws; halvings of the range of widths.
 LEVEL, HALVINGS = (DRAWS - 1) / (DRAWS + 1), 8
-#: Cells of these rows at most: wide tables have fewer rows drawn.
+#: Cells of these rows at most, of few rows as much fewer: wide tables have fewer rows drawn.
 MOST_CELLS = 50_000
 #: What is known of widths beforehand, in cells: that columns have that of all (they differ by some 7 %), and
 #: that all parts together are as wide as each says (to some 10 %), in the middle as at the ends. Fewer cells
@@ -53,8 +54,8 @@ def calibrate(
     n_rows: int = ROWS,
 ) -> None:
     """Choose widths, ``dependence`` and shapes of an ensemble, on so many rows."""
-    width = max(1, validation.held.shape[1])
-    some = evenly(len(validation.held), min(n_rows, -(-MOST_CELLS // width)), validation.held.device)
+    most = -(-MOST_CELLS * n_rows // (ROWS * max(1, validation.held.shape[1])))
+    some = evenly(len(validation.held), min(n_rows, most), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
     if not held.any():
         return
@@ -66,7 +67,7 @@ def calibrate(
             network = model.networks[k]
             assert isinstance(network, ConditionalNetwork)
             model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
-    _widen_draws(model, _draw_groups(model, rows, settings, dtype), truth)
+    _widen_draws(model, rows, _draw_groups(model, rows, settings, dtype), truth)
 
 
 def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype) -> None:
@@ -74,9 +75,6 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype)
     held, n_cells = truth.held, truth.held.sum(dim=0)
     said = Residuals(model.predict(rows, dtype).quantiles, normal_quantiles(held.device))
     model.stretch.copy_(_ratio(_squares(said.of(truth.z), held), n_cells))
-    model.cell_shape.zero_()
-    if int(n_cells.sum()) < ENOUGH_CELLS:
-        return
     low, high = ((said.of(edge) / model.stretch)[held] for edge in (truth.low, truth.high))
 
     def place(shape: Tensor) -> Tensor:
@@ -86,14 +84,22 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype)
     model.cell_shape.copy_(choose_shape(place))
 
 
-def _widen_draws(model: Ensemble, groups: list[_Group], truth: _Truth) -> None:
+def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth) -> None:
     """Choose widths of parts and ``draw_shape``."""
     held = truth.held
     for k in dict.fromkeys(group.part for group in groups):
+        if k == LINEAR:
+            # Not by its draws, whose residuals are given levels that may have been drawn wrong.
+            assert model.copula is not None
+            quantiles = model.copula.predict(rows, model.marginals).quantiles
+            said = Residuals(quantiles, normal_quantiles(held.device))
+            model.linear_width.copy_(_ratio(_squares(said.of(truth.z), held), held.sum(dim=0)))
+            continue
         mine = [group for group in groups if group.part == k]
-        true = torch.stack([_squares(group.residuals_of(truth.z), held) for group in mine]).mean(dim=0)
+        residuals = [group.maps.of(truth.z.repeat(group.turns, 1)) for group in mine]
+        true = torch.stack([_squares(r, held) for r in residuals]).mean(dim=0)
         drawn = torch.stack([_squares(group.r, held) for group in mine]).mean(dim=0)
-        model.width_of(k).of_columns.copy_(_ratio(true, drawn))
+        model.widths[k] = _ratio(true, drawn)
     model.draw_shape.zero_()
     if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
         return
@@ -152,10 +158,6 @@ class _Group:
     r: Tensor
     maps: Residuals | Normal
     width: Tensor = field(default_factory=lambda: torch.ones(()))
-
-    def residuals_of(self, z: Tensor) -> Tensor:
-        """Give what these scores would have been drawn as in each turn. Shape: z [n, p] -> [t n, p]."""
-        return self.maps.of(z.repeat(self.turns, 1))
 
     def at(self, held: Tensor, width: Tensor) -> _Group:
         """Give the draws of some cells, and how wide they are. Shape: held [n, p], width [p]."""

@@ -71,7 +71,7 @@ def draw_rows(
     residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
     z = residuals.scores(width.stretch(r))
     if change is not None:
-        z = z + change.shift(rows, levels, width.middle() * residuals.spread)
+        z = z + change.shift(rows, levels, width.at_one() * residuals.spread)
     return Drawn(marginals.values_at(z), levels)
 
 

@@ -118,8 +118,8 @@ class Width:
         stretched: Tensor = self.of_columns * reshape(r, self.shape)
         return stretched
 
-    def middle(self) -> Tensor:
-        """Give how much wider residuals of about one are. Shape: [p]."""
+    def at_one(self) -> Tensor:
+        """Give how much wider residuals of one are. Shape: [p]."""
         return self.stretch(torch.ones_like(self.of_columns))
 
 
