@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -312,3 +314,25 @@ def test_hyperimpute_really_imputed_in_the_rows_of_record() -> None:
     for task, (error, mae) in scores["hyperimpute"].items():
         assert not error, (task, error)
         assert abs(mae / scores["mean"][task][1] - 1) > 0.01, task
+
+
+def test_what_shapes_of_draws_do_is_that_of_the_rows() -> None:
+    with open(RESULTS / "conditional" / "shape-cpu.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    table = re.findall(
+        r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
+        (ROOT / "docs" / "dev" / "conditional.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(table) == 9
+    for name, *printed in table:
+        found = []
+        for label in ("one factor", "shape"):
+            mine = [row for row in rows if row["dataset"] == name.lower() and row["label"] == label]
+            bins = [np.array(json.loads(row["pit"])) for row in mine]
+            apart = np.sqrt(np.mean([np.square(10 * counts / counts.sum() - 1).mean() for counts in bins]))
+            percent = (100 * np.mean([float(row[score]) for row in mine]) for score in ("coverage", "crps"))
+            found.append([*percent, apart])
+        for score, tolerance in enumerate((0.051, 0.0051, 0.00051)):
+            pair = [float(x) for x in printed[2 * score : 2 * score + 2]]
+            assert pair == pytest.approx([of[score] for of in found], abs=tolerance), name
