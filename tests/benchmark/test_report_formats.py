@@ -341,10 +341,10 @@ def test_the_readme_keeps_what_diffputer_has_and_tells_devices():
     rows += [make_row("diffputer-conditional", "letter", mae="0.1", label="an experiment", settings={"a": 1})]
     kept = keep_record(admit_rows(rows))
     table, figure = summarise(kept, measures=("mae",))
-    assert "| diffputer-conditional | **30.00** | 1.00 | 0.978 | 3.00 | GPU, 4 threads |" in table
+    assert "| diffputer-conditional | **30.00** | 1.00 | 0.978 | 3.00 | GPU |" in table
     assert "| knn | <u>60.00</u> | 2.00 | 1.955 | 3.00 | CPU, 1 thread |" in table
     assert "1 data set, 1 task" in table
-    assert "Seconds of different devices do not compare." in table
+    assert "Seconds of different devices do not compare: GPU; CPU, 1 thread." in table
     assert "The machine did other work" not in table
     busy = [row | {"alone": "False"} if row["method"] == "knn" else row for row in rows]
     table, _ = summarise(keep_record(admit_rows(busy)), measures=("mae",))

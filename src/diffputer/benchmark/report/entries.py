@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..published import find_published_name
-from .records import Record
+from .records import Record, name_class
 
 Key = tuple[str, str]
 #: So many settings are named where a label does not tell entries apart; else their hash.
@@ -26,7 +26,7 @@ class Entry:
     published
         Its name in the paper, if it is there.
     devices
-        Where it ran, with the number of threads.
+        Where it ran: GPUs, and CPUs with their number of threads.
     """
 
     key: Key
@@ -39,6 +39,11 @@ class Entry:
     def ours(self) -> bool:
         """Whether it is DiffPuter."""
         return self.published == "diffputer"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of its devices; seconds of entries compare where these are the same."""
+        return tuple(dict.fromkeys(map(name_class, self.devices)))
 
 
 def list_entries(

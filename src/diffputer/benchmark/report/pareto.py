@@ -30,17 +30,16 @@ from .drawing import (
 from .entries import Entry, Key
 from .labels import Label, place_labels
 from .leaderboard import Leaderboard, title_board
+from .records import name_class
 
 _FRONT: dict[str, Any] = {"color": GREY, "linewidth": 1.2}
 #: Of the fronts of different devices.
 _DASHES: tuple[Any, ...] = ((0, (4, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 3)))
 _MOST_NAMED = 4
-#: Beside names, where devices differ.
+#: Beside names, where classes of devices differ.
 _NUMBERS = "①②③④⑤⑥⑦⑧⑨⑩"
-
-
-#: Seconds of entries compare where these are the same.
-Devices = tuple[str, ...]
+#: Of devices: seconds of entries compare where these are the same.
+Classes = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -105,21 +104,24 @@ def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
     ]
     if not busy:
         return ""
-    named = "all" if len(busy) == len(entries) > 1 else ", ".join(busy)
+    quiet = [entry.name for entry in entries if entry.name not in busy]
+    named = ", ".join(busy)
+    if len(busy) > max(1, 2 * len(quiet)):
+        named = f"all but {', '.join(quiet)}" if quiet else "all"
     return f"The machine did other work at the same time, so that seconds are too many: {named}."
 
 
 def draw_error_against_seconds(
     errors: Leaderboard, seconds: Leaderboard, everyone: Sequence[Entry]
 ) -> Figure | None:
-    """Draw every ranked entry's average error against its seconds, with the Pareto front of each device.
+    """Draw the average error of every ranked entry against its seconds, and fronts: one a class of devices.
 
     Parameters
     ----------
     errors, seconds : Leaderboard
         Of the same rows and setting, an error and "seconds".
     everyone : sequence of Entry
-        Of the report: markers, colours and numbers of devices are the same in all of its figures.
+        Of the report: markers, colours and numbers of devices' classes are the same in all of its figures.
 
     Returns
     -------
@@ -136,8 +138,8 @@ def draw_error_against_seconds(
         return None
     n = len(errors.common_datasets)
     where = f"average of {n} data sets, geometric mean of seconds" if n > 1 else errors.common_datasets[0]
-    numbers = _number_devices(everyone, [p.entry for p in points])
-    note = f"{where[:1].upper() + where[1:]}. {_describe_devices(numbers)}"
+    numbers = _number_classes(everyone, [p.entry for p in points])
+    note = f"{where[:1].upper() + where[1:]}. {describe_devices([p.entry for p in points], numbers)}"
     note += f" {describe_busy(seconds, [p.entry for p in points])}".rstrip()
     if errors.left_out:
         absent = [entry.name for entry in errors.left_out]
@@ -155,7 +157,7 @@ def draw_error_against_seconds(
     settle(figure)
     labels = [
         Label(
-            wrap(_name_with_devices(p.entry, numbers), 34, 3), p.seconds, p.value * errors.measure.scale,
+            wrap(_name_with_numbers(p.entry, numbers), 34, 3), p.seconds, p.value * errors.measure.scale,
             OURS if p.entry.ours else BLACK,
         )
         for p in points
@@ -182,13 +184,13 @@ def draw_error_against_seconds_by_dataset(
     n_rows, n_columns = make_grid(len(panels))
     published = {name: _find_published_points(errors, name) for name in panels}
     shown = sum(map(bool, published.values()))
-    numbers = _number_devices(everyone, present)
-    note = _describe_devices(numbers)
+    numbers = _number_classes(everyone, present)
+    note = describe_devices(present, numbers)
     if shown:
         note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
     fronts = _style_fronts(present, numbers)
     of_fronts = _list_fronts(list(panels.values()), fronts)
-    names = {e.key: wrap(_name_with_devices(e, numbers), 34) for e in present}
+    names = {e.key: wrap(_name_with_numbers(e, numbers), 34) for e in present}
     lines = sum(name.count("\n") + 1 for name in names.values()) + len(of_fronts) + 1
     height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
     figure = new_figure(
@@ -223,12 +225,12 @@ def _draw_points(
     axes: Axes,
     points: Sequence[Point],
     styles: Mapping[Key, Mapping[str, Any]],
-    fronts: Mapping[Devices, Mapping[str, Any]],
+    fronts: Mapping[Classes, Mapping[str, Any]],
     scale: float,
 ) -> None:
-    for devices, front in _find_fronts(points).items():
+    for classes, front in _find_fronts(points).items():
         across, up = [p.seconds for p in front], [p.value * scale for p in front]
-        axes.step(across, up, where="post", **fronts[devices], zorder=1)
+        axes.step(across, up, where="post", **fronts[classes], zorder=1)
     for point in points:
         style = {**styles[point.entry.key], "linestyle": "none", "markersize": 7, "markeredgewidth": 1.2}
         axes.plot([point.seconds], [point.value * scale], **style, zorder=3)
@@ -261,63 +263,71 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
     return found
 
 
-def _find_fronts(points: Sequence[Point]) -> dict[Devices, list[Point]]:
-    """Give the front of the entries of the same devices, where it has two points at least."""
-    groups: dict[Devices, list[Point]] = {}
+def _find_fronts(points: Sequence[Point]) -> dict[Classes, list[Point]]:
+    """Give the front of the entries of the same classes of devices, where it has two points at least."""
+    groups: dict[Classes, list[Point]] = {}
     for point in points:
-        groups.setdefault(point.entry.devices, []).append(point)
+        groups.setdefault(point.entry.classes, []).append(point)
     fronts = {
-        devices: [group[i] for i in find_front([(p.seconds, p.loss) for p in group])]
-        for devices, group in groups.items()
+        classes: [group[i] for i in find_front([(p.seconds, p.loss) for p in group])]
+        for classes, group in groups.items()
     }
-    return {devices: front for devices, front in fronts.items() if len(front) > 1}
+    return {classes: front for classes, front in fronts.items() if len(front) > 1}
 
 
-def _style_fronts(entries: Sequence[Entry], numbers: Mapping[str, str]) -> dict[Devices, dict[str, Any]]:
-    """Give every front a dash of its own, and a label that names the devices where they differ."""
-    groups = sorted(
-        {e.devices for e in entries}, key=lambda devices: [list(numbers).index(d) for d in devices]
-    )
+def _style_fronts(entries: Sequence[Entry], numbers: Mapping[str, str]) -> dict[Classes, dict[str, Any]]:
+    """Give every front a dash of its own, and a label that tells its devices where they differ."""
+    order = list(numbers)
+    groups = sorted({e.classes for e in entries}, key=lambda classes: [order.index(c) for c in classes])
     return {
-        devices: {
+        classes: {
             **_FRONT,
             "linestyle": _DASHES[place % len(_DASHES)],
-            "label": _add_numbers("Pareto front", devices, numbers),
+            "label": _add_numbers("Pareto front", classes, numbers),
         }
-        for place, devices in enumerate(groups)
+        for place, classes in enumerate(groups)
     }
 
 
 def _list_fronts(
-    panels: Sequence[Sequence[Point]], fronts: Mapping[Devices, Mapping[str, Any]]
+    panels: Sequence[Sequence[Point]], fronts: Mapping[Classes, Mapping[str, Any]]
 ) -> list[Line2D]:
     """Give lines for a legend, of the fronts that are drawn."""
-    drawn = {devices for points in panels for devices in _find_fronts(points)}
-    return [Line2D([], [], **style) for devices, style in fronts.items() if devices in drawn]
+    drawn = {classes for points in panels for classes in _find_fronts(points)}
+    return [Line2D([], [], **style) for classes, style in fronts.items() if classes in drawn]
 
 
-def _name_with_devices(entry: Entry, numbers: Mapping[str, str]) -> str:
-    return _add_numbers(entry.name, entry.devices, numbers)
+def _name_with_numbers(entry: Entry, numbers: Mapping[str, str]) -> str:
+    return _add_numbers(entry.name, entry.classes, numbers)
 
 
-def _add_numbers(name: str, devices: Devices, numbers: Mapping[str, str]) -> str:
-    """Add the numbers of devices to a name, where a figure has several."""
-    return f"{name} {''.join(numbers[d] for d in devices)}".rstrip() if len(numbers) > 1 else name
+def _add_numbers(name: str, classes: Classes, numbers: Mapping[str, str]) -> str:
+    """Add the numbers of classes of devices to a name, where a figure has several."""
+    return f"{name} {''.join(numbers[c] for c in classes)}".rstrip() if len(numbers) > 1 else name
 
 
-def _number_devices(everyone: Sequence[Entry], shown: Sequence[Entry]) -> dict[str, str]:
-    """Give the devices of the entries shown, with the numbers that they have in all figures of a report."""
-    devices = dict.fromkeys(device for entry in everyone for device in entry.devices)
-    there = {device for entry in shown for device in entry.devices}
+def _number_classes(everyone: Sequence[Entry], shown: Sequence[Entry]) -> dict[str, str]:
+    """Give the classes of the entries shown, with the numbers that they have in all figures of a report."""
+    classes = dict.fromkeys(name for entry in everyone for name in entry.classes)
+    there = {name for entry in shown for name in entry.classes}
     return {
-        device: _NUMBERS[place] if place < len(_NUMBERS) else f"({place + 1})"
-        for place, device in enumerate(devices)
-        if device in there
+        name: _NUMBERS[place] if place < len(_NUMBERS) else f"({place + 1})"
+        for place, name in enumerate(classes)
+        if name in there
     }
 
 
-def _describe_devices(numbers: Mapping[str, str]) -> str:
-    if len(numbers) > 1:
-        named = ", ".join(f"{number} {device}" for device, number in numbers.items())
-        return f"Seconds of different devices do not compare: {named}."
-    return f"Device: {next(iter(numbers), 'unknown')}."
+def describe_devices(entries: Sequence[Entry], numbers: Mapping[str, str] | None = None) -> str:
+    """Name the devices by class, with the numbers of classes in a figure; say what does not compare."""
+    devices = dict.fromkeys(device for entry in entries for device in entry.devices)
+    of_class: dict[str, list[str]] = {}
+    for device in devices:
+        of_class.setdefault(name_class(device), []).append(device)
+    words = []
+    for name in numbers or of_class:
+        several = [device.removesuffix(name.removeprefix("CPU")) for device in of_class[name]]
+        told = f"{name} ({' or '.join(several)})" if len(several) > 1 else of_class[name][0]
+        words.append(f"{numbers[name]} {told}" if numbers and len(numbers) > 1 else told)
+    if len(words) > 1:
+        return f"Seconds of different devices do not compare: {'; '.join(words)}."
+    return f"Device: {next(iter(words), 'unknown')}."

@@ -23,7 +23,7 @@ from .leaderboard import Leaderboard, Lookup
 from .markdown import escape_markdown, write_table
 from .measures import MEASURES
 from .of_record import describe_absent, keep_record
-from .pareto import average_seconds, describe_busy, draw_error_against_seconds
+from .pareto import average_seconds, describe_busy, describe_devices, draw_error_against_seconds
 from .records import Results, name_kind
 
 #: Of which the README tells.
@@ -40,6 +40,7 @@ def summarise(
     measures: Sequence[str] = ("mae", "rmse", "accuracy"),
     lookup: Lookup = find_published,
     absent: str = "",
+    on_seconds: bool = True,
 ) -> tuple[str, Figure | None]:
     """Give a Markdown table of averages over data sets, and the figure of error against seconds.
 
@@ -55,6 +56,8 @@ def summarise(
         Gives the paper's number and whether it is doubtful, or None.
     absent : str
         A sentence on methods that have no rows, to be said after those that lack some.
+    on_seconds : bool
+        Whether to say what the seconds are of; not where the next table does.
 
     Returns
     -------
@@ -93,14 +96,14 @@ def summarise(
     first = chosen[0]
     time = next((board for board in boards if board.measure == MEASURES["seconds"]), None)
     ratios = [board for board in chosen if _divide_by_paper(board, first.ranked[0], lookup)]
-    devices = {device for entry in first.ranked for device in entry.devices}
+    several = len({name for entry in first.ranked for name in entry.classes}) > 1
     columns = (
         "method",
         *(board.measure.heading for board in chosen),
         "mean rank",
         *(f"{board.measure.title} ÷ DiffPuter's, published" for board in ratios),
         *(["seconds"] if time is not None else []),
-        *(["on"] if len(devices) > 1 else []),
+        *(["on"] if several else []),
     )
     rows = []
     for entry in first.ranked:
@@ -113,18 +116,17 @@ def summarise(
         if time is not None:
             took = average_seconds(first, time, entry)
             cells.append(Cell("" if took is None else MEASURES["seconds"].show(took)))
-        if len(devices) > 1:
-            cells.append(Cell("; ".join(entry.devices)))
+        if several:
+            cells.append(Cell("; ".join(entry.classes)))
         rows.append(tuple(cells))
     below = [_describe_tasks(where, chosen), *_describe_ratios(ratios, lookup)]
-    if time is not None:
+    if time is not None and on_seconds:
         below.append(
             "Seconds to fit and complete are geometric means over data sets, of runs that had the machine to "
             "themselves where there are any."
         )
         below += filter(None, [describe_busy(time, first.ranked)])
-    if len(devices) > 1:
-        below.append("Seconds of different devices do not compare.")
+        below += [describe_devices(first.ranked)] if several else []
     if first.left_out:
         lacking = "; ".join(
             f"{e.name} ({_tell_lack(first, e)})" for e in sorted(first.left_out, key=lambda e: e.name)
@@ -206,11 +208,18 @@ def _distinct(boards: Sequence[Leaderboard]) -> list[Leaderboard]:
 
 
 def summarise_record() -> tuple[str, Figure | None]:
-    """Give the table and the figure of the rows of record in benchmarks/results."""
+    """Give the tables of both settings and the figure of the rows of record in benchmarks/results.
+
+    The figure is of the table that is fitted, which every method completes.
+    """
     from ..table_command import read_results
 
     kept = keep_record(read_results(RECORD))
-    return summarise(kept, absent=describe_absent(RECORD, kept.final))
+    absent = describe_absent(RECORD, kept.final)
+    unseen, _ = summarise(kept, on_seconds=False)
+    fitted, figure = summarise(kept, setting="in_sample", absent=absent)
+    between = "And the holes of the table that is fitted, all that some methods complete:"
+    return f"{unseen}\n{between}\n\n{fitted}", figure
 
 
 def _main(page: Path, picture: Path) -> None:

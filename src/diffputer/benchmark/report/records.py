@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ _CANNOT = "InSampleOnlyError"
 #: Mechanisms that are written in capitals.
 _ABBREVIATED = ("mcar", "mar", "mnar")
 _WHOLE = ("mask_seed", "em_round", "rows", "rows_drawn", "threads")
+#: In names of devices that are no processors; rows do not say it otherwise.
+_ACCELERATOR = re.compile(r"NVIDIA|GeForce|Tesla|Quadro|Radeon|Instinct|[GT]PU", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Record:
 
     @property
     def machine(self) -> str:
-        """The device and how many threads of the processor there were; seconds of others do not compare."""
-        if not self.device or self.threads is None:
+        """A GPU, or a processor and how many of its threads there were."""
+        if not self.device or self.threads is None or _ACCELERATOR.search(self.device):
             return self.device
         return f"{self.device}, {self.threads} thread{'s' * (self.threads != 1)}"
 
@@ -198,6 +201,19 @@ def read_row(row: Mapping[str, Any]) -> Record:
         fingerprint=text.get("data_fingerprint", ""), protocol=text.get("protocol_version", ""),
         error=error, values=values, settings=_read_settings(text.get("settings", "")),
     )  # fmt: skip
+
+
+def name_class(machine: str) -> str:
+    """Give what machines of comparable seconds have in common: a GPU's name, or a CPU's number of threads.
+
+    Examples
+    --------
+    >>> name_class("NVIDIA H200"), name_class("AMD EPYC, 2 threads"), name_class("AMD EPYC")
+    ('NVIDIA H200', 'CPU, 2 threads', 'CPU')
+    """
+    if not machine or _ACCELERATOR.search(machine):
+        return machine
+    return re.sub(r"^.*?(, \d+ threads?)?$", r"CPU\1", machine)
 
 
 def name_kind(mechanism: str, rate: float | None = None) -> str:
