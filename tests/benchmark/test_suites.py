@@ -28,6 +28,7 @@ from tests.cli_tools import PROGRAM
 #: A method of one short file, as users write theirs; it does what its setting says instead of imputing.
 FAKE = """
 import os, pathlib, signal, subprocess, sys, time
+import joblib
 import numpy as np
 from diffputer.methods.contract import Facts, Setting
 from diffputer.methods.simple import ColumnValue
@@ -45,6 +46,7 @@ class Fake(ColumnValue):
                 print("last words", flush=True)
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "raise": raise MemoryError("no more")
+            case "count": raise ValueError(f"{joblib.effective_n_jobs()} threads")
             case "hoard":
                 kept = np.ones(200_000_000)
                 time.sleep(600)
@@ -386,6 +388,12 @@ def test_whatever_a_method_does_is_a_row_and_the_others_go_on(fake, tmp_path):
     assert all(row["energy"] > 0 for row in ended[0])
     assert "FAILED Crash" in describe_row(ended[1][0])
     assert "energy" in describe_row(ended[0][0])
+
+
+def test_methods_have_the_threads_that_were_asked_for(fake):
+    for threads in (1, 2):
+        ((_, rows, _),) = run_jobs([fake("count")], threads=threads)
+        assert f"{threads} threads" in rows[0]["error"]
 
 
 def test_workers_that_cannot_start_are_no_fault_of_a_method(fake, monkeypatch):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import joblib
 import torch
 
 from ..methods.contract import Method
@@ -84,7 +85,9 @@ def _plain(value: Any) -> Any:
 
 def _answer(order: Mapping[str, Any]) -> None:
     try:
-        rows = run_job(read_job(order["job"]), order["data"], order["alone"], Path(order["draft"]))
+        # Forests and neighbours of scikit-learn have one thread unless they are told otherwise.
+        with joblib.parallel_config("threading", n_jobs=torch.get_num_threads()):
+            rows = run_job(read_job(order["job"]), order["data"], order["alone"], Path(order["draft"]))
         content: dict[str, Any] = {"rows": rows}
     except Exception as error:  # noqa: BLE001 - whatever fails is an answer
         content = {"error": reason_of(error)}
