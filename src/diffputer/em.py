@@ -50,6 +50,9 @@ from .trace import EMRound
 
 logger = logging.getLogger("diffputer")
 
+#: Rows that are completed together, so that memory does not grow with the table.
+CHUNK = 1 << 17
+
 
 class Engine(Protocol):
     """A model of rows with holes: how it is fitted, imputes and draws. Shape: x, missing [n, d]."""
@@ -327,7 +330,8 @@ def draw(
     """
     progress = progress or Progress()
     rows = np.flatnonzero(missing.any(axis=1))
-    holes, x_obs = missing[rows], np.where(missing, np.float32(0), x)[rows]
+    holes = missing[rows]
+    x_obs = np.where(holes, np.float32(0), x[rows])
     if fitted.resampled:
         blocks = _draw_in_turn(fitted.resampled, x_obs, holes, range(first, first + n_draws), seed, progress)
     else:
@@ -370,10 +374,6 @@ def observed_range(x: NDArray[np.float32], missing: NDArray[np.bool_]) -> NDArra
     low = np.min(x, axis=0, initial=np.inf, where=~missing)
     high = np.max(x, axis=0, initial=-np.inf, where=~missing)
     return np.where(np.isfinite([low, high]), [low, high], 0).astype(np.float32)
-
-
-#: Rows that are completed together, so that memory does not grow with the table.
-CHUNK = 1 << 17
 
 
 def _finished(state: EMState, k: int, engine: Engine, deadline: Deadline) -> bool:

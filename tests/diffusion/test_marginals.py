@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from diffputer.diffusion.marginals import KNOTS, POINTS, Marginals, choose_ranks
+from diffputer.diffusion.marginals import FARTHEST, KNOTS, POINTS, Marginals, choose_ranks, normal_points
 
 #: A score comes out of a probability in single precision, which moves it by this share of a gap.
 PRECISION = 1e-3
@@ -194,5 +196,17 @@ def test_means_are_those_of_the_distribution_whichever_way_they_are_found() -> N
     exact = torch.stack([middle[:, 0], (middle[:, 1] + 0.6**2 / 2).exp()], dim=1)  # normal and log-normal
     assert torch.allclose(found[wanted], exact[wanted], atol=0.05, rtol=0.03)
     # What a GPU does: all cells at once.
-    points = torch.special.ndtri((torch.arange(POINTS) + 0.5) / POINTS)
-    assert torch.allclose(marginals._means_of_all(middle, spread, points) * wanted, found, atol=1e-5)
+    points = normal_points(POINTS, FARTHEST)
+    assert torch.allclose(marginals._means_of_all(middle, spread, *points) * wanted, found, atol=1e-5)
+
+
+@pytest.mark.parametrize(("sigma", "tolerance"), [(0.5, 0.01), (1.0, 0.01), (1.5, 0.03)])
+def test_means_of_heavy_tails_are_not_too_small(sigma: float, tolerance: float) -> None:
+    points, weights = normal_points(POINTS, FARTHEST)
+    assert float(weights.sum()) == pytest.approx(1)
+    assert float((weights * points).sum()) == pytest.approx(0, abs=1e-6)
+    mean = float((weights * (sigma * points.double()).exp()).sum())
+    assert mean == pytest.approx(np.exp(sigma**2 / 2), rel=tolerance)
+    # A function with a step, as values that occur often have.
+    for step in np.linspace(-2, 2, 41):
+        assert float((weights * (points > step)).sum()) == pytest.approx(1 - NormalDist().cdf(step), abs=0.02)

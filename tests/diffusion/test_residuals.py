@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,10 @@ from diffputer.diffusion.residuals import (
     QUANTILES,
     SMALLEST_SPREAD,
     Normal,
+    Part,
     Residuals,
     Width,
+    pool,
     reshape,
     undo_reshape,
 )
@@ -96,3 +100,57 @@ def test_the_shape_of_few_truths_is_near_to_none() -> None:
     found = choose_shape(lambda shape: torch.special.ndtr(undo_reshape(truths, shape)))
     largest = torch.tensor([1.0, 0.5]) * 50 / (50 + torch.tensor(CELLS_OF_SHAPE))
     assert (found.abs() <= largest).all()
+
+
+def test_of_one_part_the_pool_is_what_it_says() -> None:
+    rng = np.random.default_rng(0)
+    maps = Residuals(torch.from_numpy(rng.normal(size=(30, 2, len(QUANTILES)))).float(), NORMAL)
+    r, width = torch.from_numpy(rng.normal(size=(30, 2))).float().clamp(-1.5, 1.5), torch.tensor([0.5, 1.5])
+    pooled = pool([Part(maps, width, 1.0)], NORMAL)
+    exact = [maps.scores((width * level).expand(30, 2)) for level in NORMAL]
+    found = [pooled.scores(torch.full((30, 2), float(level))) for level in NORMAL]
+    torch.testing.assert_close(torch.stack(found), torch.stack(exact), atol=0.2, rtol=0)
+    torch.testing.assert_close(pooled.of(pooled.scores(r)), r, atol=1e-3, rtol=1e-3)
+
+
+def test_the_pool_has_the_quantiles_of_the_mixture() -> None:
+    middle, deviation = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [0.5]])
+    wide, near = Normal(middle, deviation), Normal(-middle, deviation)
+    said = Residuals((middle[..., None] + deviation[..., None] * NORMAL), NORMAL)
+    pooled = pool([Part(said, torch.tensor([2.0]), 0.25), Part(near, torch.ones(1), 0.75)], NORMAL)
+    for r in (-1.5, -0.5, 0.0, 1.0):
+        z = pooled.scores(torch.full((2, 1), r))
+        share = 0.25 * torch.special.ndtr(wide.of(z) / 2) + 0.75 * torch.special.ndtr(near.of(z))
+        torch.testing.assert_close(share, torch.full((2, 1), NormalDist().cdf(r)), atol=0.03, rtol=0)
+
+
+def test_several_residuals_of_a_cell_are_mapped_like_one() -> None:
+    rng = np.random.default_rng(0)
+    quantiles = torch.from_numpy(rng.normal(size=(20, 3, len(QUANTILES)))).float()
+    several = torch.from_numpy(rng.normal(size=(20, 3, 4))).float()
+    for maps in (Residuals(quantiles, NORMAL), Normal(quantiles[..., 0], quantiles[..., 1].exp())):
+        for way in (maps.of, maps.scores):
+            one_by_one = [way(one) for one in several.unbind(-1)]
+            assert torch.equal(way(several), torch.stack(one_by_one, dim=-1))
+
+
+def test_truths_between_parts_that_disagree_have_any_rank_among_draws_of_the_pool() -> None:
+    # Either part is as far from the middle as the other, on the other side: narrower parts would disagree
+    # as much, and truths would stay in the middle.
+    rng = np.random.default_rng(0)
+    n = 4_000
+    apart = 0.3 * torch.from_numpy(rng.normal(size=(n, 1))).float()
+    parts = [Normal(sign * apart, torch.full((n, 1), 0.3)) for sign in (1, -1)]
+    noise = torch.from_numpy(rng.normal(size=(19, n, 1))).float()
+    drawn = torch.cat([parts[i % 2].scores(noise[i]) for i in range(19)], dim=1)
+    truth = 0.3 * torch.from_numpy(rng.normal(size=(n, 1))).float()
+    pooled = pool([Part(part, torch.ones(1), 0.5) for part in parts], NORMAL).at(torch.ones(n, 1, dtype=bool))
+    r, uniform = pooled.of(drawn), torch.from_numpy(rng.random(n))
+
+    def place(shape: torch.Tensor) -> torch.Tensor:
+        return ((pooled.scores(reshape(r, shape)) < truth).sum(dim=1) + uniform) / 20
+
+    shape = choose_shape(place)
+    for ranks, flat in ((place(torch.zeros(2)), False), (place(shape), True)):
+        bins = torch.histc(ranks.float(), 10, 0, 1) / n * 10
+        assert (float((bins - 1).square().mean().sqrt()) < 0.1) == flat, bins

@@ -11,7 +11,7 @@ as they should.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import torch
@@ -24,14 +24,14 @@ from .conditional import ConditionalNetwork, Rows
 from .dependence import choose_share
 from .drawing import draw_residuals
 from .ensemble import LINEAR, Ensemble
-from .residuals import Normal, Residuals, Width, normal_quantiles, undo_reshape
+from .residuals import Normal, Residuals, Width, normal_quantiles, reshape, undo_reshape
 from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
 
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
-#: Held-out cells from which on draws of a single part are given a shape: with fewer of them pooled intervals
+#: Held-out cells from which on draws of a single member are given a shape: of small tables pooled intervals
 #: were measured to hold what they should without one.
 ENOUGH_CELLS = 1_000
 #: Part of the truths that should lie between the outermost draws; halvings of the range of widths.
@@ -67,7 +67,7 @@ def calibrate(
             network = model.networks[k]
             assert isinstance(network, ConditionalNetwork)
             model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
-    _widen_draws(model, rows, _draw_groups(model, rows, settings, dtype), truth)
+    _widen_draws(model, rows, _draw_groups(model, rows, settings, dtype), truth, dtype)
 
 
 def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype) -> None:
@@ -84,15 +84,16 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype)
     model.cell_shape.copy_(choose_shape(place))
 
 
-def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth) -> None:
+def _widen_draws(
+    model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, dtype: torch.dtype
+) -> None:
     """Choose widths of parts and ``draw_shape``."""
     held = truth.held
     for k in dict.fromkeys(group.part for group in groups):
         if k == LINEAR:
             # Not by its draws, whose residuals are given levels that may have been drawn wrong.
             assert model.copula is not None
-            quantiles = model.copula.predict(rows, model.marginals).quantiles
-            said = Residuals(quantiles, normal_quantiles(held.device))
+            said = model.copula.maps(rows)
             model.linear_width.copy_(_ratio(_squares(said.of(truth.z), held), held.sum(dim=0)))
             continue
         mine = [group for group in groups if group.part == k]
@@ -103,10 +104,12 @@ def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Trut
     model.draw_shape.zero_()
     if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
         return
-    in_cells = [group.at(held, model.width_of(group.part).of_columns) for group in groups]
+    pooled = model.pool(rows, dtype).at(held)
+    drawn_scores = torch.cat([group.scores(held, model.width_of(group.part)) for group in groups])
+    r = pooled.of(drawn_scores.T).T
 
     def place(shape: Tensor) -> Tensor:
-        return truth.ranks([group.scores(shape) for group in in_cells])
+        return truth.ranks(pooled.scores(reshape(r, shape).T).T)
 
     model.draw_shape.copy_(choose_shape(place))
 
@@ -132,17 +135,16 @@ class _Truth:
         low, z, high = (torch.special.ndtri(p) for p in (below, below + (upto - below) * uniform, upto))
         return cls(low, high, z, uniform, held)
 
-    def ranks(self, drawn: list[Tensor]) -> Tensor:
+    def ranks(self, drawn: Tensor) -> Tensor:
         """Give the places of held-out cells among draws, from 0 to 1.
 
         A draw in the interval of the truth is the same value; the truth is then as likely to have any of the
         ranks that it shares.
 
-        Shape: several of [t, cells], DRAWS together -> [cells].
+        Shape: [DRAWS, cells] -> [cells].
         """
-        below = sum((z < self.low[self.held]).sum(dim=0) for z in drawn)
-        above = sum((z > self.high[self.held]).sum(dim=0) for z in drawn)
-        assert isinstance(below, Tensor)
+        below = (drawn < self.low[self.held]).sum(dim=0)
+        above = (drawn > self.high[self.held]).sum(dim=0)
         return (below + (DRAWS + 1 - below - above) * self.uniform[self.held]) / (DRAWS + 1)
 
 
@@ -150,25 +152,18 @@ class _Truth:
 class _Group:
     """Draws of one member, t turns of n rows: residuals, and what they are of.
 
-    Shape: r [t n, p], or [t cells], as are the maps; width [p] or [t cells].
+    Shape: r [t n, p], as are the maps.
     """
 
     part: int
     turns: int
     r: Tensor
     maps: Residuals | Normal
-    width: Tensor = field(default_factory=lambda: torch.ones(()))
 
-    def at(self, held: Tensor, width: Tensor) -> _Group:
-        """Give the draws of some cells, and how wide they are. Shape: held [n, p], width [p]."""
-        cells = held.repeat(self.turns, 1)
-        return _Group(
-            self.part, self.turns, self.r[cells], self.maps.at(cells), width.expand_as(cells)[cells]
-        )
-
-    def scores(self, shape: Tensor) -> Tensor:
-        """Give the scores of the draws of cells, of this shape. Shape: [2] -> [t, cells]."""
-        return self.maps.scores(Width(self.width, shape).stretch(self.r)).view(self.turns, -1)
+    def scores(self, held: Tensor, width: Width) -> Tensor:
+        """Give the scores of the draws of some cells. Shape: held [n, p] -> [t, cells]."""
+        z = self.maps.scores(width.stretch(self.r))
+        return z.view(self.turns, *held.shape)[:, held]
 
 
 def _draw_groups(

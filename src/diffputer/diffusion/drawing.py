@@ -1,10 +1,13 @@
 """Joint draws by a short reverse diffusion: numbers from noise to data, categories revealed one by one.
 
-Numbers follow dr/dsigma = (r - D(r; sigma, c)) / sigma in what the blank row leaves open (residuals.py). In
-lambda = -ln sigma the exact solution for a D that changes linearly is, with h = lambda_{i+1} - lambda_i,
+Numbers follow dr/dsigma = (r - D(r; sigma, c)) / sigma in what the blank row leaves open (residuals.py). For
+a D that does not change the solution is
 
     r_{i+1} = (sigma_{i+1} / sigma_i) r_i + (1 - sigma_{i+1} / sigma_i) D_bar,
-    D_bar   = D_i + (D_i - D_{i-1}) h / (2 h_{i-1}),
+
+and D_bar is D where the step is half done in lambda = -ln sigma, extrapolated from the last two evaluations,
+
+    D_bar   = D_i + (D_i - D_{i-1}) h / (2 h_{i-1}),   h = lambda_{i+1} - lambda_i:
 
 one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
 the quantiles; the noisy start is r = sqrt(sigma^2 + 1) eps.
@@ -13,7 +16,7 @@ D is the network's, and the copula's by some share (dependence.py).
 
 A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
-as long as there are not more of them than steps.
+as long as there are not more of them than three quarters of the steps.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .dependence import Dependence
-from .marginals import Marginals
 from .residuals import Residuals, Width, normal_quantiles
 from .schedule import noise_levels, scalings
 from .variants import Change
@@ -50,7 +52,6 @@ class Drawn:
 
 def draw_rows(
     network: ConditionalNetwork,
-    marginals: Marginals,
     rows: Rows,
     keys: Tensor,
     settings: ConditionalSettings,
@@ -58,21 +59,21 @@ def draw_rows(
     width: Width | None = None,
     change: Change | None = None,
     beside: tuple[Dependence, float] | None = None,
-) -> Drawn:
-    """Draw the unknown cells of blank rows by one member, once.
+) -> tuple[Tensor, Tensor]:
+    """Draw the unknown cells of blank rows by one member, once: scores of numbers, and levels.
 
     Residuals are stretched by a width; noise is a function of the keys alone. A change of
     the model moves what is drawn. What is beside the network counts by its share.
 
-    Shape: rows of n, keys [n].
+    Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
     """
     width = width or Width()
     tilts = None if change is None else change.tilts(rows)
     residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
     z = residuals.scores(width.stretch(r))
     if change is not None:
-        z = z + change.shift(rows, levels, width.at_one() * residuals.spread)
-    return Drawn(marginals.values_at(z), levels)
+        z = z + change.shift(rows, levels, width.of_columns * residuals.spread)
+    return z, levels
 
 
 @torch.no_grad()

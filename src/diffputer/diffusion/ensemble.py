@@ -15,7 +15,7 @@ from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
 from .prediction import Prediction, mix, predict
-from .residuals import MEDIAN, QUANTILES, Width
+from .residuals import MEDIAN, QUANTILES, Part, Residuals, Width, normal_quantiles, pool, reshape
 from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
@@ -271,18 +271,22 @@ class Ensemble(nn.Module):
         dtype: torch.dtype,
         change: Change | None = None,
         dependence: Dependence | None = None,
+        pooled: Residuals | None = None,
     ) -> Drawn:
         """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed.
 
-        ``dependence`` is that of these rows.
+        ``dependence`` and ``pooled`` are those of these rows.
         """
         width = self.width_of(part)
         if member is not None:
             beside = None if dependence is None else (dependence, float(self.dependence[part]))
-            return draw_rows(member, self.marginals, rows, keys, self._settings, dtype, width, change, beside)
-        copula = self.copula if change is None else change.variant
-        assert copula is not None
-        z, levels = copula.draw(rows, keys, width)
+            z, levels = draw_rows(member, rows, keys, self._settings, dtype, width, change, beside)
+        else:
+            copula = self.copula if change is None else change.variant
+            assert copula is not None
+            z, levels = copula.draw(rows, keys, width)
+        if pooled is not None:
+            z = pooled.scores(reshape(pooled.of(z), self.draw_shape))
         return Drawn(self.marginals.values_at(z), levels)
 
     def dependence_in(self, rows: Rows) -> Dependence | None:
@@ -292,8 +296,26 @@ class Ensemble(nn.Module):
         return Dependence(self.copula, rows)
 
     def width_of(self, part: int) -> Width:
-        """Give how wide the draws of a part are."""
-        return Width(self.linear_width if part == LINEAR else self.widths[part], self.draw_shape)
+        """Give how wide the draws of a part are, before all draws are given their shape."""
+        return Width(self.linear_width if part == LINEAR else self.widths[part])
+
+    def pool(self, rows: Rows, dtype: torch.dtype) -> Residuals:
+        """Give the distribution that all parts that draw have together, of the cells of blank rows."""
+        normal = normal_quantiles(rows.label.device)
+        linear = float(self.linear_draws) if self.copula is not None else 0.0
+        parts = []
+        for k, share in enumerate(self.shares.tolist()):
+            if share > 0 and linear < 1:
+                quantiles = self._network(k)(rows, dtype, shared=True).quantiles
+                weight = (1 - linear) * share / len(quantiles)
+                parts += [Part(Residuals(q, normal), self.widths[k], weight) for q in quantiles]
+        if self.copula is not None and linear > 0:
+            parts.append(Part(self.copula.maps(rows), self.linear_width, linear))
+        return pool(parts, normal)
+
+    def pool_in(self, rows: Rows, dtype: torch.dtype) -> Residuals | None:
+        """Give that distribution where draws are given a shape in it."""
+        return self.pool(rows, dtype) if self.draw_shape.any() else None
 
     def member(self, part: int, number: int) -> ConditionalNetwork:
         """Give a network that holds one member of a part."""

@@ -212,7 +212,7 @@ class GaussianCopula(nn.Module):
     def _predict(self, rows: Rows, marginals: Marginals) -> Prediction:
         expected, variance = self.expect(*self.latent(rows))
         middle = expected[:, : self.p].float()
-        spread = variance[:, : self.p].clamp_min(1e-8).sqrt().float()
+        spread = self._deviation(variance)
         levels = normal_quantiles(middle.device)
         mean = torch.where(rows.known, rows.x, marginals.means_at(middle, spread, ~rows.known))
         return Prediction(
@@ -220,6 +220,19 @@ class GaussianCopula(nn.Module):
             quantiles=middle[..., None] + spread[..., None] * levels,
             probabilities=[self.probabilities(expected, k).float() for k in range(len(self.levels))],
         )
+
+    @torch.no_grad()
+    def maps(self, rows: Rows) -> Normal:
+        """Give what is said of numbers given what is known of blank rows, unknown levels left open."""
+        said = [
+            self.expect(*self.latent(rows.part(part)))
+            for part in blocks(len(rows.levels), rows.levels.device)
+        ]
+        expected, variance = (torch.cat(parts) for parts in zip(*said, strict=True))
+        return Normal(expected[:, : self.p].float(), self._deviation(variance))
+
+    def _deviation(self, variance: Tensor) -> Tensor:
+        return variance[:, : self.p].clamp_min(1e-8).sqrt().float()
 
     def probabilities(self, expected: Tensor, k: int) -> Tensor:
         """Give the probabilities of the levels of a category. Shape: expected [n, d] -> [n, L_k]."""

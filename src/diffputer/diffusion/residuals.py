@@ -51,20 +51,22 @@ class Residuals:
         self.spread = (distance / (normal[high] - normal[low])).clamp_max(2.0)
 
     def of(self, z: Tensor) -> Tensor:
-        """Give the residuals of scores.
+        """Give the residuals of scores, one or several of each cell.
 
-        Shape: z [...] -> [...].
+        Shape: z [...] or [..., k] -> as z.
         """
-        r = _follow(z, self._quantiles, self._normal.expand_as(self._quantiles))
+        knots = self._quantiles if z.dim() < self._quantiles.dim() else self._quantiles[..., None, :]
+        r = _follow(z, knots.expand(*z.shape, -1), self._normal.expand(*z.shape, -1))
         return r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
 
     def scores(self, r: Tensor) -> Tensor:
-        """Give the scores with these residuals.
+        """Give the scores with these residuals, one or several of each cell.
 
-        Shape: r [...] -> [...].
+        Shape: r [...] or [..., k] -> as r.
         """
         r = r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
-        return _follow(r, self._normal.expand_as(self._quantiles), self._quantiles)
+        heights = self._quantiles if r.dim() < self._quantiles.dim() else self._quantiles[..., None, :]
+        return _follow(r, self._normal.expand(*r.shape, -1), heights.expand(*r.shape, -1))
 
     def at(self, cells: Tensor) -> Residuals:
         """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
@@ -82,16 +84,66 @@ class Normal:
     deviation: Tensor
 
     def of(self, z: Tensor) -> Tensor:
-        """Give the residuals of scores. Shape: z [...] -> [...]."""
-        return ((z - self.expected) / self.deviation).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        """Give the residuals of scores, one or several of each cell. Shape: z [...] or [..., k] -> as z."""
+        expected, deviation = self._for(z)
+        return ((z - expected) / deviation).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
 
     def scores(self, r: Tensor) -> Tensor:
-        """Give the scores with these residuals. Shape: r [...] -> [...]."""
-        return self.expected + self.deviation * r
+        """Give the scores with residuals, one or several of each cell. Shape: r [...] or [..., k] -> as r."""
+        expected, deviation = self._for(r)
+        return expected + deviation * r
+
+    @property
+    def middle(self) -> Tensor:
+        """The scores whose residuals are zero. Shape: [...]."""
+        return self.expected
+
+    def _for(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if x.dim() == self.expected.dim():
+            return self.expected, self.deviation
+        return self.expected[..., None], self.deviation[..., None]
 
     def at(self, cells: Tensor) -> Normal:
         """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
         return Normal(self.expected[cells], self.deviation[cells])
+
+
+#: Halvings of the range in which a quantile of several parts together lies.
+HALVINGS = 8
+
+
+@dataclass
+class Part:
+    """What one part says of cells, how wide it is really, and how much it counts.
+
+    Shape: maps of [n, p], width [p].
+    """
+
+    maps: Residuals | Normal
+    width: Tensor
+    weight: float
+
+
+def pool(parts: list[Part], normal: Tensor) -> Residuals:
+    """Give the maps of the distribution that parts have together: F(z) = sum of w_k Phi(r_k(z) / width_k).
+
+    A quantile of all lies between those of the parts of the same level.
+
+    Shape: normal [Q] -> maps of [n, p].
+    """
+    levels, widths = torch.special.ndtr(normal), [part.width[:, None] for part in parts]
+    quantiles = [
+        part.maps.scores((width * normal).expand(*part.maps.middle.shape, -1))
+        for part, width in zip(parts, widths, strict=True)
+    ]
+    low, high = torch.stack(quantiles).amin(dim=0), torch.stack(quantiles).amax(dim=0)
+    for _ in range(HALVINGS if len(parts) > 1 else 0):
+        middle = (low + high) / 2
+        below = torch.zeros_like(middle)
+        for part, width in zip(parts, widths, strict=True):
+            below += part.weight * torch.special.ndtr(part.maps.of(middle) / width)
+        low, high = torch.where(below < levels, middle, low), torch.where(below < levels, high, middle)
+    return Residuals((low + high) / 2, normal)
 
 
 def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ..diffusion.conditional import ConditionalNetwork, Rows
 from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.journal import Journal
 from ..diffusion.linear_fit import LinearFit, LinearParts
-from ..diffusion.marginals import Marginals
+from ..diffusion.marginals import Marginals, normal_points
 from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
 from ..diffusion.residuals import Residuals, Width, normal_quantiles
@@ -49,6 +49,8 @@ MSTEP_SHARE = 0.85
 LINEAR_SHARE = 0.25
 #: Seconds left with which draws are calibrated on few rows.
 SHORT_OF_TIME = 10.0
+#: Points of a cell's distribution that its deviation is of, and how far out they go.
+DEVIATION_POINTS = 64, 4.5
 #: Steps between two looks at the held-out loss.
 CHECK_EVERY = 100
 #: Rows a step at least, however few the table has, and steps that every table is allowed.
@@ -303,29 +305,31 @@ class ConditionalEngine:
         """
         numeric, categorical = self._columns.numeric, self._columns.categorical
         result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(5)))
-        levels = torch.tensor(ends, device=self._device)
+        at_ends = torch.special.ndtri(torch.tensor(ends, device=self._device))
+        points, weights = (part.to(self._device) for part in normal_points(*DEVIATION_POINTS))
+        weights = weights[:, None, None]
         rows = np.flatnonzero(missing.any(axis=1))
         for part, answer in self._predictions(x[rows], missing[rows], progress):
             size, at = part.stop - part.start, rows[part]
             if numeric.size:  # torch warns of the deviation of nothing
-                low, high = self._values_at_levels(answer.quantiles, levels)[:, :size].cpu().numpy()
+                low, high = self._values_at(answer.quantiles, at_ends)[:, :size].cpu().numpy()
                 result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
-                grid = (torch.arange(64, device=self._device) + 0.5) / 64
-                spread = self._values_at_levels(answer.quantiles, grid).std(dim=0, correction=0)
-                result.deviation[np.ix_(at, numeric)] = spread[:size].cpu().numpy()
+                values = self._values_at(answer.quantiles, points)[:, :size].double()
+                far = (values - (weights * values).sum(dim=0)).square()
+                result.deviation[np.ix_(at, numeric)] = (weights * far).sum(dim=0).sqrt().cpu().numpy()
             for j, probabilities in zip(categorical, answer.probabilities, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
                 result.probability[at, j], result.level[at, j] = probability, level
         return result
 
-    def _values_at_levels(self, quantiles: Tensor, levels: Tensor) -> Tensor:
-        """Give the values at any levels, as held-out cells bear them out.
+    def _values_at(self, quantiles: Tensor, r: Tensor) -> Tensor:
+        """Give the values with any residuals, as held-out cells bear them out.
 
-        Shape: quantiles [n, p, Q], levels [L] -> [L, n, p].
+        Shape: quantiles [n, p, Q], r [L] -> [L, n, p].
         """
         residuals = Residuals(quantiles, normal_quantiles(quantiles.device))
-        at = Width(self.model.stretch, self.model.cell_shape).stretch(torch.special.ndtri(levels)[:, None])
-        scores = (residuals.scores(r.expand(quantiles.shape[:-1])) for r in at)
+        at = Width(self.model.stretch, self.model.cell_shape).stretch(r[:, None])
+        scores = (residuals.scores(some.expand(quantiles.shape[:-1])) for some in at)
         return torch.stack([self.model.marginals.values_at(z) for z in scores])
 
     def _join(self, numbers: Tensor, levels: list[Tensor]) -> Floats:
@@ -357,12 +361,13 @@ class ConditionalEngine:
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
             dependence = self.model.dependence_in(rows)
+            pooled = self.model.pool_in(rows, self._dtype)
             own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):
                 drawn = self.model.draw(
-                    owner[0], members.get(owner), rows, own[:, j], self._dtype, change, dependence
+                    owner[0], members.get(owner), rows, own[:, j], self._dtype, change, dependence, pooled
                 )
                 draws[j] = self._join(drawn.x, list(drawn.levels.unbind(1)))[:size]
                 progress.advance(size)
