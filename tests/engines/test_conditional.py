@@ -282,3 +282,17 @@ def test_the_median_of_a_skewed_column_is_below_its_mean() -> None:
     engine.model.lean.fill_(1.0)
     leaning = model.impute(model.x, missing, "median")[:, 1] * scale + centre
     assert leaning.mean() == pytest.approx(np.exp(log_mean + s**2 / 2).mean(), rel=0.15)
+
+
+def test_the_deviation_of_a_heavy_tail_is_that_of_its_draws() -> None:
+    # Half of a log-normal column's variance lies in its largest hundredth.
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.normal(size=(4_000, 2)))
+    x /= x.std(axis=0)
+    missing = rng.random(x.shape) < 0.2
+    settings = dataclasses.replace(SMALL, max_steps=200)
+    engine = ConditionalEngine(np.zeros(2, dtype=np.int64), settings)
+    fitted = fit_em(engine, np.where(missing, 0, x).astype(np.float32), missing, np.arange(2), seed=0)
+    model = with_copula(Fit(x, fitted), 1.0)
+    found = model.describe(x[:20].astype(np.float32), pattern(20, 0, 1, width=2)).deviation
+    assert found.mean(axis=0) == pytest.approx(np.ones(2), rel=0.08)

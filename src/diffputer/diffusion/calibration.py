@@ -4,8 +4,9 @@ A network knows its training rows better than others, so that the residuals it l
 Those of held-out cells are not: what is said of a column is stretched until mean squares agree. Where parts
 of an ensemble disagree, their draws are wider together than each is alone; and where some rows tell much more
 than others, and the parts do not see it, most truths are nearer to the middle than said, and a few farther.
-So all residuals are given a shape last (residuals.py), with which intervals of any level hold as many truths
-as they should.
+So all draws are given a shape last, in the residuals of what the parts say together (``pool`` in
+residuals.py), with which intervals of any level hold as many truths as they should. A shape of each part's
+own residuals would not do: narrower parts disagree as much, and truths lie between them.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ g_k = Phi^-1(u_k) the map that takes q_k to g_k, linear between and beyond, take
 So every unknown cell is standard normal in r whatever the condition: near or far, narrow or wide, skewed or
 heavy-tailed. What is left for the diffusion to learn is how the residuals of a row go together; and a draw
 of r, mapped back, has the distribution that the quantiles say.
+
+Several parts of an ensemble say different things. What they say together, each as often as it counts, is a
+distribution too, and has such maps (``pool``). In its residuals all draws are given a last shape.
 """
 
 from __future__ import annotations
@@ -55,8 +58,7 @@ class Residuals:
 
         Shape: z [...] or [..., k] -> as z.
         """
-        knots = self._quantiles if z.dim() < self._quantiles.dim() else self._quantiles[..., None, :]
-        r = _follow(z, knots.expand(*z.shape, -1), self._normal.expand(*z.shape, -1))
+        r = _follow(z, self._quantiles, self._normal.expand_as(self._quantiles))
         return r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
 
     def scores(self, r: Tensor) -> Tensor:
@@ -65,8 +67,7 @@ class Residuals:
         Shape: r [...] or [..., k] -> as r.
         """
         r = r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
-        heights = self._quantiles if r.dim() < self._quantiles.dim() else self._quantiles[..., None, :]
-        return _follow(r, self._normal.expand(*r.shape, -1), heights.expand(*r.shape, -1))
+        return _follow(r, self._normal.expand_as(self._quantiles), self._quantiles)
 
     def at(self, cells: Tensor) -> Residuals:
         """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
@@ -147,11 +148,19 @@ def pool(parts: list[Part], normal: Tensor) -> Residuals:
 
 
 def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:
-    """Read piecewise linear functions, whose ends go on straight. Shape: x [...], others [..., Q]."""
-    left = (x[..., None] > knots[..., 1:-1]).sum(dim=-1, keepdim=True)
-    x0, x1 = knots.gather(-1, left)[..., 0], knots.gather(-1, left + 1)[..., 0]
-    y0, y1 = heights.gather(-1, left)[..., 0], heights.gather(-1, left + 1)[..., 0]
-    return y0 + (x - x0) / (x1 - x0) * (y1 - y0)
+    """Read piecewise linear functions, whose ends go on straight, once or several times each.
+
+    Shape: x [...] or [..., k], others [..., Q] -> as x.
+    """
+    several = x.dim() == knots.dim()
+    at, inner = x if several else x[..., None], knots[..., 1:-1]
+    if several:  # comparing with all knots would take Q times the memory
+        left = torch.searchsorted(inner.contiguous(), at.contiguous())
+    else:
+        left = (at > inner).sum(dim=-1, keepdim=True)
+    x0, x1, y0, y1 = (part.gather(-1, left + i) for part in (knots, heights) for i in (0, 1))
+    y = y0 + (at - x0) / (x1 - x0) * (y1 - y0)
+    return y if several else y[..., 0]
 
 
 @dataclass
