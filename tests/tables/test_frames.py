@@ -3,6 +3,7 @@
 import datetime as dt
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -363,6 +364,26 @@ def test_shapes_that_are_no_tables() -> None:
     with pytest.raises(InputError, match=r"Masked arrays are not read.*filled"):
         read_table(np.ma.masked_invalid([[1.0]]))
     assert read_table(pd.DataFrame({"a": []})).n_rows == 0
+
+
+def test_a_table_mapped_from_a_file_is_read_and_not_held(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=(50_000, 8))
+    array[::3, 2] = np.nan
+    mapped = np.memmap(tmp_path / "table", dtype=np.float64, mode="w+", shape=array.shape)
+    mapped[:] = array
+    before = pa.total_allocated_bytes()
+    table = read_table(mapped)
+    assert pa.total_allocated_bytes() - before < array.nbytes / 4
+    assert np.array_equal(table.missing, np.isnan(array))
+    for column in (0, 2, -1):
+        found = table.cells[column].numbers()
+        np.testing.assert_array_equal(
+            found[~np.isnan(array[:, column])], array[~np.isnan(array[:, column]), column]
+        )
+    assert [len(cells.numbers()) for cells in table.cells[1:3]] == [50_000, 50_000]
+    filled = table.with_filled({2: np.zeros(int(table.missing.sum()))})
+    assert np.array_equal(filled, np.where(np.isnan(array), 0, array))
+    assert np.isnan(mapped[0, 2])
 
 
 def test_lazy_frames_want_collecting() -> None:

@@ -7,9 +7,9 @@ levels, attributes and every observed cell.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import narwhals.dependencies as native
 import numpy as np
@@ -54,7 +54,7 @@ class Table:
     container: Container
     names: tuple[Hashable, ...]
     missing: Booleans
-    cells: tuple[Cells, ...]
+    cells: Sequence[Cells]
 
     @property
     def n_rows(self) -> int:
@@ -185,7 +185,11 @@ def read_table(x: Any) -> Table:
         x = _as_array(x)
         names, container = tuple(range(x.shape[1])), "numpy"
     _check_labels(names, len(x))
-    cells = tuple(_cells(x, container, column, name) for column, name in enumerate(names))
+    cells: Sequence[Cells]
+    if container == "numpy" and x.dtype.kind in "biuf" and not x.flags.f_contiguous:
+        cells = _ColumnsOfArray(x)
+    else:
+        cells = tuple(_cells(x, container, column, name) for column, name in enumerate(names))
     missing = np.empty((len(x), len(names)), dtype=bool, order="F")
     for column, view in enumerate(cells):
         missing[:, column] = view.missing()
@@ -212,6 +216,31 @@ def detach(x: Any) -> Any:
     if native.is_polars_dataframe(x):
         return x.clone()
     return x.copy() if isinstance(x, np.ndarray) else x
+
+
+class _ColumnsOfArray(Sequence[Cells]):
+    """Columns of an array of numbers, looked at when they are asked for.
+
+    Arrow copies numbers that do not lie side by side: all columns at once would be the table once more, or,
+    of one that is mapped from a file, in memory as a whole.
+    """
+
+    def __init__(self, array: Values) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return int(self._array.shape[1])
+
+    @overload
+    def __getitem__(self, index: int) -> Cells: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Cells]: ...
+
+    def __getitem__(self, index: int | slice) -> Cells | Sequence[Cells]:
+        if isinstance(index, slice):
+            return [self[column] for column in range(*index.indices(len(self)))]
+        return cells_of_numpy(self._array[:, index], index)
 
 
 def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
