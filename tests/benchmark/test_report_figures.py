@@ -28,6 +28,11 @@ def draw(rows: list[Row], measures=("mae",)) -> dict[str, Figure]:
     return {picture.name: picture.figure for picture in report.pictures}
 
 
+def find_words(figure: Figure) -> str:
+    """Title and note of a figure, in one line."""
+    return " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+
+
 BOARD = "mae-out_of_sample-mcar-0.3"
 
 
@@ -57,6 +62,19 @@ def test_seconds_and_coverage_are_drawn():
     figures = draw(rows, ("seconds", "coverage"))
     assert figures["bars-seconds-out_of_sample-mcar-0.3"].axes[0].get_xscale() == "log"
     assert "bars-coverage-out_of_sample-mcar-0.3" in figures
+
+
+def test_bars_are_bold_as_cells_of_tables_are():
+    """An entry that lacks a common task is not best, however good it is on others."""
+    rows = make_grid({"knn": [0.3, 0.4], "mice": [0.4, 0.3]}, THREE[:2], masks=2)
+    rows += [make_row("median", "california", 0, mae="0.1")]
+    figure = draw(rows)[f"bars-{BOARD}"]
+    bold = [[t.get_text() for t in axes.texts if t.get_fontweight() == "bold"] for axes in figure.axes]
+    assert bold == [["30.05"], ["30.05"]]
+    assert "bold: best of the ranked entries" in find_words(figure)
+    alone = draw([make_row()])[f"bars-{BOARD}"]
+    assert not [t for t in alone.axes[0].texts if t.get_fontweight() == "bold"]
+    assert "bold" not in find_words(alone)
 
 
 def test_curves_need_points_that_differ_in_one_thing_only():
