@@ -143,6 +143,22 @@ def test_fronts_do_not_join_seconds_of_different_devices():
         assert words == ["Pareto front ①", "Pareto front ②"]
 
 
+def test_both_figures_of_seconds_have_those_of_an_idle_machine_and_name_who_had_none():
+    rows = [
+        make_row("knn", mask=0, fit_seconds="1", transform_seconds="1", alone="True"),
+        make_row("knn", mask=1, fit_seconds="99", transform_seconds="1", alone="False"),
+        make_row("mice", mask=0, fit_seconds="6", transform_seconds="1", alone="False"),
+        make_row("mice", mask=1, fit_seconds="8", transform_seconds="1", alone="False"),
+    ]
+    figures = draw(rows)
+    for name in ("seconds", "seconds-by-dataset"):
+        figure = figures[f"{name}-{BOARD}"]
+        points = [line.get_xdata().tolist() for line in figure.axes[0].get_lines()]
+        assert sorted(x for xs in points if len(xs) == 1 for x in xs if x < 50) == pytest.approx([2, 8])
+        assert "so that seconds are too many: mice." in find_words(figure)
+        assert "MAE (× 100), out of sample, MCAR 30 %, against seconds" in find_words(figure)
+
+
 def test_an_entry_looks_the_same_in_all_figures_of_a_report():
     rows = [make_row("em", "adult", device="GPU", accuracy="0.5", mae="", rmse="")]
     rows += [make_row(m, "adult", accuracy=a, mae=a) for m, a in (("mean", "0.4"), ("knn", "0.6"))]
