@@ -40,6 +40,8 @@ class Fake(ColumnValue):
     def _fit(self, x, n_levels, seed):
         match self.settings["does"]:
             case "exit": os._exit(7)
+            case "exit unless free" if not (pathlib.Path(self.settings["folder"]) / "free").exists():
+                os._exit(7)
             case "leave": sys.exit(2)
             case "interrupt": raise KeyboardInterrupt
             case "crash":
@@ -299,6 +301,21 @@ def test_settings_cuts_and_draws_make_other_runs(fake, tmp_path):
     assert plan_jobs([Job(task, entry, "cpu")], tmp_path).done
 
 
+def test_an_own_file_with_another_content_makes_other_runs(fake, tmp_path):
+    job, builtin = fake("mean"), Job(Task("wine@40"), Entry("mean"))
+    known = describe_settings(builtin.make())
+    for one in (job, builtin):
+        keep(one, tmp_path, mae=0.5)
+    keep(fake("raise"), tmp_path, error="MemoryError: no more")
+    assert plan_jobs([job, builtin], tmp_path).done == [job, builtin]
+    (tmp_path / "fake.py").write_text(FAKE + "# mended")
+    plan = plan_jobs([job, builtin, fake("raise")], tmp_path)
+    assert (plan.todo, plan.done, plan.failed) == ([job, fake("raise")], [builtin], [])
+    assert describe_settings(builtin.make()) == known == "{}"
+    (tmp_path / "fake.py").write_text(FAKE)
+    assert plan_jobs([job], tmp_path).done == [job]
+
+
 def test_other_data_and_another_protocol_make_other_runs(fake, tmp_path):
     jobs = [fake("mean"), fake("mean", seed=1), fake("exit")]
     keep(jobs[0], tmp_path, mae=0.5, data_fingerprint="0" * 64)
@@ -433,9 +450,8 @@ def invoke(*arguments, code=0):
 
 
 def test_command_runs_resumes_and_retries(fake, tmp_path):
-    suite = write_suite(
-        tmp_path, '"mean", {method = "fake", file = "fake.py", does = "exit"}', 'mechanisms = ["mcar", "mar"]'
-    )
+    exits = f'{{method = "fake", file = "fake.py", does = "exit unless free", folder = "{tmp_path}"}}'
+    suite = write_suite(tmp_path, f'"mean", {exits}', 'mechanisms = ["mcar", "mar"]')
     options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
     planned = invoke(*options, "--dry-run")
     assert planned.stdout.splitlines() == [
@@ -457,9 +473,21 @@ def test_command_runs_resumes_and_retries(fake, tmp_path):
     said = invoke(*options).stderr
     assert "2 done, 2 failed before (--retry-failed runs them again), 0 to run" in said
     assert [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")] == kept
-    (tmp_path / "fake.py").write_text(FAKE.replace("os._exit(7)", "pass"))
+    (tmp_path / "free").touch()
     assert invoke(*options, "--retry-failed", "--quiet").stderr == ""
     assert [row["error"] for row in read_rows(tmp_path / "out" / "fake.csv")] == [""] * 4
+
+
+def test_command_runs_an_edited_file_again(fake, tmp_path):
+    suite = write_suite(tmp_path, '{method = "fake", file = "fake.py", does = "raise"}')
+    options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
+    invoke(*options, code=1)
+    assert "1 failed before" in invoke(*options).stderr
+    (tmp_path / "fake.py").write_text(FAKE.replace('raise MemoryError("no more")', "pass"))
+    assert "none failed" in invoke(*options).stderr
+    rows = read_rows(tmp_path / "out" / "fake.csv")
+    assert [bool(row["error"]) for row in rows] == [True, True, False, False]
+    assert len({row["settings_hash"] for row in rows}) == 2
 
 
 def test_command_says_what_is_wrong(tmp_path):

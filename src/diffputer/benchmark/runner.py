@@ -29,9 +29,9 @@ PROTOCOL_VERSION = 1
 #: The method whose engine and quality are among its parameters.
 OURS = "diffputer"
 
-#: What tells runs apart: columns of a row, in this order.
 #: Settings that older rows do not have, and what they were then: only other values tell runs apart.
 _AS_BEFORE = {"member_training": "together"}
+#: What tells runs apart: columns of a row, in this order.
 _KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
 Key = tuple[str, ...]
 
@@ -310,7 +310,8 @@ def name_method(made: Method | Mapping[str, Any]) -> str:
 def describe_settings(made: Method | Mapping[str, Any]) -> str:
     """Give the settings of a method as JSON that tells runs apart.
 
-    DiffPuter's parameters are resolved, or given as they are if they do not resolve.
+    DiffPuter's parameters are resolved, or given as they are if they do not resolve. A method of the user's
+    own file is told apart by the content of that file, too.
 
     Examples
     --------
@@ -319,6 +320,8 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
     """
     if isinstance(made, Method):
         own = {name: value for name, value in made.settings.items() if name != "device"}
+        if made.fingerprint:
+            own["file"] = made.fingerprint
         return json.dumps(own, sort_keys=True, default=str)
     parameters = made
     try:
