@@ -175,13 +175,36 @@ def test_files_that_define_no_method_are_refused(tmp_path):
 def test_a_file_that_cannot_import_what_it_needs_is_skipped_and_the_others_run(tmp_path):
     (tmp_path / "imp.py").write_text("import foo_bar\n")
     suite = write_suite(tmp_path, '"mean", {method = "imp", file = "imp.py", strength = 3}')
-    said = invoke("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--dry-run")
-    assert said.stdout == "to run\twine@40/mcar/0.3/0  mean\n"
-    assert "note: imp is skipped, as it is not installed." in said.stderr
-    assert f"{tmp_path / 'imp.py'}: No module named 'foo_bar'. Install that." in said.stderr
+    options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out")
+    said = invoke(*options, "--dry-run", code=1)
+    assert said.stdout == "skipped\twine@40/mcar/0.3/0  imp\nto run\twine@40/mcar/0.3/0  mean\n"
+    assert "warning: imp is skipped. Its file must find what it imports" in said.stderr
+    assert f"{tmp_path / 'imp.py'}: No module named 'foo_bar'. Install that, or put it" in said.stderr
+    assert "2 runs, 0 done, 1 skipped, 1 to run" in said.stderr
+    assert "1 run took" in (ended := invoke(*options, "--threads", 1, code=1).stderr)
+    assert "none failed, 1 skipped" in ended
+    assert "1 done, 1 skipped, 0 to run" in invoke(*options, code=1).stderr
     (tmp_path / "bad.py").write_text("METHOD = 1 / 0\n")
     said = invoke("run", write_suite(tmp_path, '{method = "bad", file = "bad.py"}'), code=2).stderr
     assert f"however: {tmp_path / 'bad.py'} fails with ZeroDivisionError: division by zero" in said
+
+
+def test_a_file_may_import_modules_beside_it_when_it_is_loaded_and_when_it_runs(tmp_path):
+    (tmp_path / "beside_when_loaded.py").write_text("NAME = 'neighbourly'\n")
+    (tmp_path / "beside_when_run.py").write_text("VALUE = 0.0\n")
+    (tmp_path / "neighbourly.py").write_text(
+        "import numpy as np\nfrom beside_when_loaded import NAME\n"
+        "from diffputer.methods.contract import *\nclass Own(CodedMethod):\n"
+        "    def _fit(self, x, n_levels, seed): pass\n"
+        "    def _complete(self, x):\n"
+        "        from beside_when_run import VALUE\n"
+        "        return np.full(x.shape, VALUE)\n"
+        "METHOD = (Facts(NAME, what='', source='', cannot=''), Own)\n"
+    )
+    suite = write_suite(tmp_path, '{method = "neighbourly", file = "neighbourly.py"}')
+    said = invoke("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1).stderr
+    assert "1 run took" in said
+    assert all(row["mae"] for row in read_rows(tmp_path / "out" / "neighbourly.csv"))
 
 
 @pytest.mark.parametrize(
@@ -344,7 +367,9 @@ def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monke
     jobs = [Job(Task("wine"), Entry(name)) for name in ("mean", "hyperimpute")]
     plan = plan_jobs(jobs, tmp_path)
     assert plan.todo == jobs[:1]
-    assert "DIFFPUTER_HYPERIMPUTE" in plan.skipped["hyperimpute"]
+    assert "DIFFPUTER_HYPERIMPUTE" in plan.lacks["hyperimpute"]
+    assert plan.skipped == jobs[1:]
+    assert not plan.lacks_own
     monkeypatch.setattr(campaign, "find_spec", lambda name: None)
     assert "pip install" in find_lack("miceforest")
     assert find_lack("mean") is None

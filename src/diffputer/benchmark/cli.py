@@ -166,12 +166,12 @@ def run(
         if dry_run:
             if plan.missing:
                 session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
-            for state, those in (("done", plan.done), ("failed", plan.failed), ("to run", plan.todo)):
+            states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
+            for state, those in states.items():
                 for job in those:
                     typer.echo(f"{state}\t{job.words}")
-            return
-        failures = _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
-        if failures:
+        failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
+        if failures or plan.lacks_own:
             sys.exit(EXIT_FAILURE)
 
 
@@ -181,12 +181,17 @@ def _plan(
     from .campaign import plan_jobs
 
     plan = plan_jobs(jobs, out, data=data, retry_failed=retry_failed)
-    for method, lack in plan.skipped.items():
-        session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
+    own = {job.entry.method for job in plan.skipped if job.entry.file is not None}
+    for method, lack in plan.lacks.items():
+        if method in own:
+            session.say(f"{method} is skipped. {lack}", "warning")
+        else:
+            session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
     failed = f", {len(plan.failed):,} failed before (--retry-failed runs them again)" if plan.failed else ""
+    skipped = f", {len(plan.skipped):,} skipped" if plan.skipped else ""
     session.say(
-        f"{suite.name}: {_count_runs(jobs)}, {len(plan.done):,} done{failed}, {len(plan.todo):,} to run; "
-        f"results in {out}"
+        f"{suite.name}: {_count_runs(jobs)}, {len(plan.done):,} done{failed}{skipped}, "
+        f"{len(plan.todo):,} to run; results in {out}"
     )
     return plan
 
@@ -230,7 +235,8 @@ def _run(
         )
     taken = show_duration(time.monotonic() - started)
     failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
-    session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}")
+    skipped = f", {len(plan.skipped):,} skipped" if plan.skipped else ""
+    session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}{skipped}")
     return failures
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import itertools
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -299,6 +300,9 @@ def _load_content(path: str, content: str) -> tuple[Facts, Callable[..., Method]
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"A method's file must be a Python file, however: {path} is not.")
+    # It may import modules beside it, also later, while it runs. Last: these hide nothing that is installed.
+    if (folder := str(Path(path).resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -324,7 +328,10 @@ def _find_lack_of_content(path: str, content: str) -> str | None:
     try:
         _load_content(path, content)
     except ImportError as error:
-        return f"Its file must find what it imports, however: {path}: {error}. Install that."
+        return (
+            f"Its file must find what it imports, however: {path}: {error}. "
+            "Install that, or put it beside the file."
+        )
     return None
 
 
