@@ -47,7 +47,9 @@ class Fake(ColumnValue):
             case "crash":
                 print("last words", flush=True)
                 os.kill(os.getpid(), signal.SIGSEGV)
-            case "raise": raise MemoryError("no more")
+            case "raise":
+                print("words before")
+                raise MemoryError("no more")
             case "count": raise ValueError(f"{joblib.effective_n_jobs()} threads")
             case "hoard":
                 kept = np.ones(200_000_000)
@@ -513,6 +515,24 @@ def test_command_runs_an_edited_file_again(fake, tmp_path):
     rows = read_rows(tmp_path / "out" / "fake.csv")
     assert [bool(row["error"]) for row in rows] == [True, True, False, False]
     assert len({row["settings_hash"] for row in rows}) == 2
+
+
+def test_debug_shows_where_a_method_failed_and_rows_do_not(fake, tmp_path):
+    suite = write_suite(tmp_path, '{method = "fake", file = "fake.py", does = "raise"}')
+    command = [*PROGRAM, "bench", "run", suite, "--datasets", "wine", "--threads", "1", "--out"]
+    shown, plain = (
+        subprocess.run([*command, str(tmp_path / out), *options], capture_output=True, text=True)
+        for out, options in (("shown", ["--debug"]), ("plain", []))
+    )
+    assert shown.returncode == plain.returncode == 1
+    assert shown.stderr.count("Traceback (most recent call last)") == 1
+    assert "wine@40/mcar/0.3/0  fake wrote:" in shown.stderr
+    assert 'raise MemoryError("no more")' in shown.stderr
+    assert "words before" in shown.stderr
+    assert "Traceback" not in plain.stderr
+    for out in ("shown", "plain"):
+        errors = {row["error"] for row in read_rows(tmp_path / out / "fake.csv")}
+        assert errors == {"MemoryError: no more"}
 
 
 def test_command_says_what_is_wrong(tmp_path):

@@ -129,6 +129,7 @@ def run_plan(
     limits: Limits | None = None,
     data: str | None = None,
     alone: bool = False,
+    debug: bool = False,
     begun: Callable[[Job], None] = lambda job: None,
     ended: Callable[[Job, list[Row], float], None] = lambda job, rows, seconds: None,
 ) -> int:
@@ -140,7 +141,7 @@ def run_plan(
         Of `plan_jobs`. Rows of failures that are to be run again are taken out first.
     out : path
         Folder of the results: ``<method>.csv`` for each method.
-    workers, threads, limits, data, alone
+    workers, threads, limits, data, alone, debug
         See `diffputer.benchmark.scheduler.run_jobs`.
     begun, ended : callable
         Are told of every job that begins, and of every one that ended, with its rows and seconds.
@@ -163,6 +164,7 @@ def run_plan(
         limits=limits,
         data=data,
         alone=alone and workers == 1,
+        debug=debug,
         begun=begun,
     )
     with closing(running):

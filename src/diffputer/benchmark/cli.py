@@ -36,6 +36,7 @@ _Data = typer.Option(
     "--data", metavar="DIR", help="Folder of the data sets.", show_default="$DIFFPUTER_DATA, else the cache"
 )
 _Debug = typer.Option("--debug", help="Show the traceback of an error.")
+_DebugRuns = typer.Option("--debug", help="Show tracebacks, of runs that fail too, and what runs write.")
 _Quiet = typer.Option("--quiet", "-q", help="Only warnings and errors.")
 _Suite = typer.Argument(
     metavar="SUITE", help="A name that [bold]diffputer bench list[/] shows, or a TOML file."
@@ -130,7 +131,7 @@ def run(
     retry_failed: Annotated[bool, _Retry] = False,
     alone: Annotated[bool, _Alone] = False,
     quiet: Annotated[bool, _Quiet] = False,
-    debug: Annotated[bool, _Debug] = False,
+    debug: Annotated[bool, _DebugRuns] = False,
 ) -> None:
     """Run a suite. What is done is skipped: stop it with Ctrl-C, and the same command goes on.
 
@@ -230,6 +231,7 @@ def _run(
             limits=limits,
             data=data,
             alone=alone,
+            debug=session.debug,
             begun=display.begun,
             ended=ended,
         )
