@@ -233,6 +233,17 @@ def test_an_array_of_another_shape_is_told_the_contract(base, tmp_path):
     )
 
 
+@pytest.mark.parametrize("base", ["CodedMethod", "InSampleMethod"])
+@pytest.mark.parametrize("level", [3, -1])
+def test_a_level_that_does_not_exist_is_told_with_its_column(base, level, tmp_path):
+    given = f"__import__('numpy').full(x.shape, {level}.0)"
+    rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, given, base))
+    assert rows[0]["error"] == (
+        "InputError: Completed categories must be positions of levels, for 'grower' 0 to 2, however: "
+        f"{level} is among them."
+    )
+
+
 def make_own(folder, given, base="Method"):
     """Give a method of a file that gives back something else than it should."""
     functions = {
