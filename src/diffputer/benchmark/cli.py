@@ -137,7 +137,7 @@ def run(
 
     A run that crashes, takes too long or too much memory is a row with the reason; the others go on.
 
-    [cyan]diffputer bench run mini[/]  minutes, nothing to download
+    [cyan]diffputer bench run mini[/]  three quarters of an hour on one core, nothing to download
 
     [cyan]diffputer bench run small --workers 2 --limit-seconds 1800[/]
 
