@@ -21,6 +21,7 @@ from diffputer.benchmark.report.notes import Note, find_note, read_notes
 from diffputer.benchmark.report.of_record import keep_record
 from diffputer.benchmark.report.readme import replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
+from diffputer.benchmark.report.results_page import make_page
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
 
@@ -428,3 +429,21 @@ def test_the_terminal_and_latex_show_odd_text_as_it_is():
     rows = [make_row(label="[bold]x[/bold] [/]"), make_row("mice", label="\N{SNOWMAN}")]
     assert "[bold]x[/bold] [/]" in print_text(report(rows), width=200)
     assert "(U+2603)" in write_latex(report(rows))
+
+
+def test_the_page_of_results_has_both_settings_of_every_mechanism():
+    suites = {}
+    for mechanism in ("mcar", "mar", "mnar"):
+        rows = [
+            make_row(method, "california", setting=setting, mechanism=mechanism, mae=mae)
+            for method, mae in (("diffputer-conditional", "0.3"), ("mean", "0.7"))
+            for setting in ("in_sample", "out_of_sample")
+        ]
+        suites[f"paper-{mechanism}"] = admit_rows(rows)
+    page = make_page(suites)
+    for mechanism in ("MCAR", "MAR", "MNAR"):
+        for setting in ("in sample", "out of sample"):
+            assert page.count(f"### MAE (× 100), {setting}, {mechanism} 30 %") == 1
+    assert "## At random, rows not seen in the fit" in page
+    assert "## Not at random, rows not seen in the fit" in page
+    assert "2,000 rows" not in page  # a suite that has no results
