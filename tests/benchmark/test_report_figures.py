@@ -119,6 +119,33 @@ def test_em_rounds_and_shares_of_missing_cells():
     assert "rates-mae-out_of_sample-mcar" in figures
 
 
+def test_shares_of_missing_cells_name_what_failed_and_whiskers_end_at_zero():
+    rows = [
+        make_row("knn", rate=rate, mask=mask, mae=mae)
+        for rate in ("0.3", "0.5")
+        for mask, mae in ((0, "0.01"), (1, "0.9"))
+    ]
+    rows += [make_row("mice", rate=rate) for rate in ("0.3", "0.5")]
+    rows += [fail(make_row("mice", dataset, rate="0.9")) for dataset in ("adult", "california")]
+    rows += [fail(make_row("mean", rate="0.9"), "InSampleOnlyError: no")]
+    figure = draw(rows)["rates-mae-out_of_sample-mcar"]
+    assert "Failed, on some mask at least: mice at 90 % (california, adult)." in find_words(figure)
+    (bars,) = [part for part in figure.axes[0].collections if len(part.get_segments()) == 2]
+    assert all(low == pytest.approx(0) and high > 100 for (_, low), (_, high) in bars.get_segments())
+
+
+def test_a_line_over_a_setting_is_not_named_after_one_of_its_values():
+    rows = [
+        make_row("diffputer-paper", settings={"n_draws": n, "lr": lr}, label=f"N = {n}", mae=str(lr / n))
+        for n in (1, 5)
+        for lr in (1, 2)
+    ]
+    for some, names in ((rows[::2], ["diffputer-paper"]), (rows, ["lr=1", "lr=2"])):
+        legend = draw(some)[f"draws-{BOARD}"].legends[0]
+        words = [text.get_text().removeprefix("diffputer-paper, ") for text in legend.get_texts()]
+        assert words == names
+
+
 def test_the_front_has_what_nothing_beats():
     assert find_front([(1.0, 9.0), (1.0, 8.0), (2.0, 8.0), (3.0, 1.0)]) == [1, 3]
     assert find_front([]) == []
