@@ -14,12 +14,15 @@ import pytest
 
 import diffputer
 from diffputer import InputError, SettingError
+from diffputer.comparing.candidates import DEFAULT_METHODS
+from diffputer.comparing.comparison import Outcome
 from diffputer.comparing.hiding import Hidden, hide
 from diffputer.comparing.preparation import Coded, prepare
 from diffputer.comparing.runs import Run, RunnerElsewhere, RunnerHere
 from diffputer.comparing.scoring import score
 from diffputer.errors import DataWarning
 from diffputer.methods.ours import DIFFPUTER_FAST
+from diffputer.methods.table import METHODS
 
 from .cli_tools import run
 from .compare_fakes import (
@@ -126,6 +129,19 @@ def test_columns_that_tell_nothing_of_each_other_are_called_so():
     frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=list("xyz")).mask(rng.random((200, 3)) < 0.2)
     result = compare(frame)
     assert "tell little of each other" in result.verdict
+
+
+def test_methods_that_are_tried_only_where_they_are_named_are_named():
+    assert "iterative-hgb" in DEFAULT_METHODS
+    named = compare(linear_frame())
+    assert named.unasked == ()
+    assert "Tried only where" not in " ".join(named.notes)
+    others = [name for name in DEFAULT_METHODS if name not in QUICK]
+    all_of_them = (*named.outcomes, *(Outcome(METHODS[name][0], note="not tried") for name in others))
+    usual = dataclasses.replace(named, outcomes=all_of_them)
+    assert set(usual.unasked) == set(METHODS) - set(DEFAULT_METHODS)
+    (said,) = [words for words in usual.notes if words.startswith("Tried only where")]
+    assert "(methods, --methods): median, knn, miwae" in said
 
 
 def test_failures_are_notes():

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from diffputer.benchmark.table_command import find_files, table
+from diffputer.benchmark.task import TASK_MECHANISMS
 
 from .report_rows import Row, make_grid, make_row
 
@@ -64,6 +65,11 @@ def test_what_is_shown_can_be_chosen(suite):
     assert "no leaderboard" not in text
     assert "in sample," not in run("small", "--setting", "out_of_sample")
     assert "knn" not in run("small", "--method", "mean")
+
+
+def test_the_help_names_every_mechanism(suite):
+    words = run("--help")
+    assert all(name in words for name in TASK_MECHANISMS)
 
 
 def add_ours(suite: Path) -> None:
@@ -143,6 +149,23 @@ def test_mistakes_are_explained(suite, arguments, words):
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
     assert not (suite / "x.pdf").exists()
+
+
+def test_refused_rows_are_warned_of_and_too_many_are_a_failure(suite):
+    few = write(suite / "few.csv", [*make_grid({"em": [0.4, 0.5]}, ["a", "b"]), make_row("mice", mae="-1")])
+    result = CliRunner().invoke(app, [str(few), "--metric", "mae"])
+    assert result.exit_code == 0
+    assert result.stderr == (
+        "warning: 1 row cannot be compared and is refused, 2 remain: an error must not be negative, however: "
+        "mae is -1 (1). The report names them.\n"
+    )
+    stray = write(suite / "stray.csv", [make_row("mice", protocol_version="2")])
+    result = CliRunner().invoke(app, ["small", str(stray), "--metric", "mae"])
+    assert result.exit_code == 1
+    assert "4 rows cannot be compared and are refused, 1 remain" in result.stderr
+    assert "protocol version 1, however: the newest here is 2 (4)" in result.stderr
+    assert "Refused: rows that cannot be compared" in result.stdout
+    assert CliRunner().invoke(app, ["small", "--metric", "mae"]).stderr == ""
 
 
 def test_a_traceback_is_shown_where_it_is_wanted(suite):

@@ -28,6 +28,11 @@ def draw(rows: list[Row], measures=("mae",)) -> dict[str, Figure]:
     return {picture.name: picture.figure for picture in report.pictures}
 
 
+def find_words(figure: Figure) -> str:
+    """Title and note of a figure, in one line."""
+    return " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+
+
 BOARD = "mae-out_of_sample-mcar-0.3"
 
 
@@ -57,6 +62,19 @@ def test_seconds_and_coverage_are_drawn():
     figures = draw(rows, ("seconds", "coverage"))
     assert figures["bars-seconds-out_of_sample-mcar-0.3"].axes[0].get_xscale() == "log"
     assert "bars-coverage-out_of_sample-mcar-0.3" in figures
+
+
+def test_bars_are_bold_as_cells_of_tables_are():
+    """An entry that lacks a common task is not best, however good it is on others."""
+    rows = make_grid({"knn": [0.3, 0.4], "mice": [0.4, 0.3]}, THREE[:2], masks=2)
+    rows += [make_row("median", "california", 0, mae="0.1")]
+    figure = draw(rows)[f"bars-{BOARD}"]
+    bold = [[t.get_text() for t in axes.texts if t.get_fontweight() == "bold"] for axes in figure.axes]
+    assert bold == [["30.05"], ["30.05"]]
+    assert "bold: best of the ranked entries" in find_words(figure)
+    alone = draw([make_row()])[f"bars-{BOARD}"]
+    assert not [t for t in alone.axes[0].texts if t.get_fontweight() == "bold"]
+    assert "bold" not in find_words(alone)
 
 
 def test_curves_need_points_that_differ_in_one_thing_only():
@@ -101,6 +119,33 @@ def test_em_rounds_and_shares_of_missing_cells():
     assert "rates-mae-out_of_sample-mcar" in figures
 
 
+def test_shares_of_missing_cells_name_what_failed_and_whiskers_end_at_zero():
+    rows = [
+        make_row("knn", rate=rate, mask=mask, mae=mae)
+        for rate in ("0.3", "0.5")
+        for mask, mae in ((0, "0.01"), (1, "0.9"))
+    ]
+    rows += [make_row("mice", rate=rate) for rate in ("0.3", "0.5")]
+    rows += [fail(make_row("mice", dataset, rate="0.9")) for dataset in ("adult", "california")]
+    rows += [fail(make_row("mean", rate="0.9"), "InSampleOnlyError: no")]
+    figure = draw(rows)["rates-mae-out_of_sample-mcar"]
+    assert "Failed, on some mask at least: mice at 90 % (california, adult)." in find_words(figure)
+    (bars,) = [part for part in figure.axes[0].collections if len(part.get_segments()) == 2]
+    assert all(low == pytest.approx(0) and high > 100 for (_, low), (_, high) in bars.get_segments())
+
+
+def test_a_line_over_a_setting_is_not_named_after_one_of_its_values():
+    rows = [
+        make_row("diffputer-paper", settings={"n_draws": n, "lr": lr}, label=f"N = {n}", mae=str(lr / n))
+        for n in (1, 5)
+        for lr in (1, 2)
+    ]
+    for some, names in ((rows[::2], ["diffputer-paper"]), (rows, ["lr=1", "lr=2"])):
+        legend = draw(some)[f"draws-{BOARD}"].legends[0]
+        words = [text.get_text().removeprefix("diffputer-paper, ") for text in legend.get_texts()]
+        assert words == names
+
+
 def test_the_front_has_what_nothing_beats():
     assert find_front([(1.0, 9.0), (1.0, 8.0), (2.0, 8.0), (3.0, 1.0)]) == [1, 3]
     assert find_front([]) == []
@@ -123,6 +168,22 @@ def test_fronts_do_not_join_seconds_of_different_devices():
         legend = axes.get_legend() or figure.legends[0]
         words = [text.get_text() for text in legend.get_texts() if "front" in text.get_text()]
         assert words == ["Pareto front ①", "Pareto front ②"]
+
+
+def test_both_figures_of_seconds_have_those_of_an_idle_machine_and_name_who_had_none():
+    rows = [
+        make_row("knn", mask=0, fit_seconds="1", transform_seconds="1", alone="True"),
+        make_row("knn", mask=1, fit_seconds="99", transform_seconds="1", alone="False"),
+        make_row("mice", mask=0, fit_seconds="6", transform_seconds="1", alone="False"),
+        make_row("mice", mask=1, fit_seconds="8", transform_seconds="1", alone="False"),
+    ]
+    figures = draw(rows)
+    for name in ("seconds", "seconds-by-dataset"):
+        figure = figures[f"{name}-{BOARD}"]
+        points = [line.get_xdata().tolist() for line in figure.axes[0].get_lines()]
+        assert sorted(x for xs in points if len(xs) == 1 for x in xs if x < 50) == pytest.approx([2, 8])
+        assert "so that seconds are too many: mice." in find_words(figure)
+        assert "MAE (× 100), out of sample, MCAR 30 %, against seconds" in find_words(figure)
 
 
 def test_an_entry_looks_the_same_in_all_figures_of_a_report():

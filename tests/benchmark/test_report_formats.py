@@ -17,10 +17,11 @@ from diffputer.benchmark.report.latex import write_latex
 from diffputer.benchmark.report.layout import Report
 from diffputer.benchmark.report.markdown import write_markdown
 from diffputer.benchmark.report.measures import MEASURES
-from diffputer.benchmark.report.notes import Note, read_notes
+from diffputer.benchmark.report.notes import Note, find_note, read_notes
 from diffputer.benchmark.report.of_record import keep_record
 from diffputer.benchmark.report.readme import replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
+from diffputer.benchmark.report.results_page import make_page
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
 
@@ -132,6 +133,40 @@ def test_shipped_notes_are_about_methods_and_data_sets_that_there_are():
         assert set(note.where.get("settings", ())) <= {"in_sample", "out_of_sample"}
         assert set(note.where.get("mechanisms", ())) <= {"mcar", "mar", "mnar"}
         assert set(note.where.get("datasets", ())) <= set(PAPER_DATASETS)
+        assert set(note.where.get("sides", ())) <= {"better", "worse"}
+
+
+def test_a_note_of_one_side_does_not_explain_the_other():
+    rows = [
+        make_row("mice", name, setting="in_sample", accuracy=accuracy)
+        for name, accuracy in (("adult", "0.61"), ("default", "0.31"))
+    ]
+    note = read_notes('[[note]]\nmethod = "mice"\nkind = "guess"\nsides = ["better"]\nwhy = "It is good."')[0]
+    made = report(rows, measures=["accuracy"], explain=lambda *place: note if note.is_about(*place) else None)
+    text = words_of(write_markdown(made))
+    assert "Not explained yet, 1: mice on default" in text
+    assert text.count("guess: It is good.") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "words"),
+    [
+        (("diffputer-conditional", "mnar", "in_sample", "rmse", "magic", "worse"), "measured", "Masks"),
+        (("diffputer-conditional", "mar", "in_sample", "mae", "bean", "better"), "measured", "partly masks"),
+        (("diffputer-conditional", "mcar", "in_sample", "mae", "news", "better"), "derived", "Another"),
+        (("em-gaussian", "mar", "in_sample", "mae", "adult", "better"), "guess", "Not masks"),
+        (("knn", "mcar", "in_sample", "accuracy", "news", "better"), "guess", "bit by bit"),
+    ],
+)  # fmt: skip
+def test_shipped_notes_blame_what_was_found(place, kind, words):
+    note = find_note(*place)
+    assert note is not None
+    assert note.kind == kind
+    assert words in note.why
+
+
+def test_no_shipped_note_explains_why_the_default_engine_should_be_worse_than_published():
+    assert find_note("diffputer-conditional", "mcar", "in_sample", "mae", "california", "worse") is None
 
 
 def test_partial_results_are_averaged_over_common_tasks_and_told():
@@ -394,3 +429,21 @@ def test_the_terminal_and_latex_show_odd_text_as_it_is():
     rows = [make_row(label="[bold]x[/bold] [/]"), make_row("mice", label="\N{SNOWMAN}")]
     assert "[bold]x[/bold] [/]" in print_text(report(rows), width=200)
     assert "(U+2603)" in write_latex(report(rows))
+
+
+def test_the_page_of_results_has_both_settings_of_every_mechanism():
+    suites = {}
+    for mechanism in ("mcar", "mar", "mnar"):
+        rows = [
+            make_row(method, "california", setting=setting, mechanism=mechanism, mae=mae)
+            for method, mae in (("diffputer-conditional", "0.3"), ("mean", "0.7"))
+            for setting in ("in_sample", "out_of_sample")
+        ]
+        suites[f"paper-{mechanism}"] = admit_rows(rows)
+    page = make_page(suites)
+    for mechanism in ("MCAR", "MAR", "MNAR"):
+        for setting in ("in sample", "out of sample"):
+            assert page.count(f"### MAE (× 100), {setting}, {mechanism} 30 %") == 1
+    assert "## At random, rows not seen in the fit" in page
+    assert "## Not at random, rows not seen in the fit" in page
+    assert "2,000 rows" not in page  # a suite that has no results

@@ -40,12 +40,16 @@ class Fake(ColumnValue):
     def _fit(self, x, n_levels, seed):
         match self.settings["does"]:
             case "exit": os._exit(7)
+            case "exit unless free" if not (pathlib.Path(self.settings["folder"]) / "free").exists():
+                os._exit(7)
             case "leave": sys.exit(2)
             case "interrupt": raise KeyboardInterrupt
             case "crash":
                 print("last words", flush=True)
                 os.kill(os.getpid(), signal.SIGSEGV)
-            case "raise": raise MemoryError("no more")
+            case "raise":
+                print("words before")
+                raise MemoryError("no more")
             case "count": raise ValueError(f"{joblib.effective_n_jobs()} threads")
             case "hoard":
                 kept = np.ones(200_000_000)
@@ -173,13 +177,36 @@ def test_files_that_define_no_method_are_refused(tmp_path):
 def test_a_file_that_cannot_import_what_it_needs_is_skipped_and_the_others_run(tmp_path):
     (tmp_path / "imp.py").write_text("import foo_bar\n")
     suite = write_suite(tmp_path, '"mean", {method = "imp", file = "imp.py", strength = 3}')
-    said = invoke("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--dry-run")
-    assert said.stdout == "to run\twine@40/mcar/0.3/0  mean\n"
-    assert "note: imp is skipped, as it is not installed." in said.stderr
-    assert f"{tmp_path / 'imp.py'}: No module named 'foo_bar'. Install that." in said.stderr
+    options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out")
+    said = invoke(*options, "--dry-run", code=1)
+    assert said.stdout == "skipped\twine@40/mcar/0.3/0  imp\nto run\twine@40/mcar/0.3/0  mean\n"
+    assert "warning: imp is skipped. Its file must find what it imports" in said.stderr
+    assert f"{tmp_path / 'imp.py'}: No module named 'foo_bar'. Install that, or put it" in said.stderr
+    assert "2 runs, 0 done, 1 skipped, 1 to run" in said.stderr
+    assert "1 run took" in (ended := invoke(*options, "--threads", 1, code=1).stderr)
+    assert "none failed, 1 skipped" in ended
+    assert "1 done, 1 skipped, 0 to run" in invoke(*options, code=1).stderr
     (tmp_path / "bad.py").write_text("METHOD = 1 / 0\n")
     said = invoke("run", write_suite(tmp_path, '{method = "bad", file = "bad.py"}'), code=2).stderr
     assert f"however: {tmp_path / 'bad.py'} fails with ZeroDivisionError: division by zero" in said
+
+
+def test_a_file_may_import_modules_beside_it_when_it_is_loaded_and_when_it_runs(tmp_path):
+    (tmp_path / "beside_when_loaded.py").write_text("NAME = 'neighbourly'\n")
+    (tmp_path / "beside_when_run.py").write_text("VALUE = 0.0\n")
+    (tmp_path / "neighbourly.py").write_text(
+        "import numpy as np\nfrom beside_when_loaded import NAME\n"
+        "from diffputer.methods.contract import *\nclass Own(CodedMethod):\n"
+        "    def _fit(self, x, n_levels, seed): pass\n"
+        "    def _complete(self, x):\n"
+        "        from beside_when_run import VALUE\n"
+        "        return np.full(x.shape, VALUE)\n"
+        "METHOD = (Facts(NAME, what='', source='', cannot=''), Own)\n"
+    )
+    suite = write_suite(tmp_path, '{method = "neighbourly", file = "neighbourly.py"}')
+    said = invoke("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1).stderr
+    assert "1 run took" in said
+    assert all(row["mae"] for row in read_rows(tmp_path / "out" / "neighbourly.csv"))
 
 
 @pytest.mark.parametrize(
@@ -203,6 +230,17 @@ def test_an_array_of_another_shape_is_told_the_contract(base, tmp_path):
     rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, "x[:3]", base))
     assert rows[0]["error"] == (
         "InputError: A method must complete the array that it is given, 40 x 14, however: it gave 3 x 14."
+    )
+
+
+@pytest.mark.parametrize("base", ["CodedMethod", "InSampleMethod"])
+@pytest.mark.parametrize("level", [3, -1])
+def test_a_level_that_does_not_exist_is_told_with_its_column(base, level, tmp_path):
+    given = f"__import__('numpy').full(x.shape, {level}.0)"
+    rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, given, base))
+    assert rows[0]["error"] == (
+        "InputError: Completed categories must be positions of levels, for 'grower' 0 to 2, however: "
+        f"{level} is among them."
     )
 
 
@@ -299,6 +337,21 @@ def test_settings_cuts_and_draws_make_other_runs(fake, tmp_path):
     assert plan_jobs([Job(task, entry, "cpu")], tmp_path).done
 
 
+def test_an_own_file_with_another_content_makes_other_runs(fake, tmp_path):
+    job, builtin = fake("mean"), Job(Task("wine@40"), Entry("mean"))
+    known = describe_settings(builtin.make())
+    for one in (job, builtin):
+        keep(one, tmp_path, mae=0.5)
+    keep(fake("raise"), tmp_path, error="MemoryError: no more")
+    assert plan_jobs([job, builtin], tmp_path).done == [job, builtin]
+    (tmp_path / "fake.py").write_text(FAKE + "# mended")
+    plan = plan_jobs([job, builtin, fake("raise")], tmp_path)
+    assert (plan.todo, plan.done, plan.failed) == ([job, fake("raise")], [builtin], [])
+    assert describe_settings(builtin.make()) == known == "{}"
+    (tmp_path / "fake.py").write_text(FAKE)
+    assert plan_jobs([job], tmp_path).done == [job]
+
+
 def test_other_data_and_another_protocol_make_other_runs(fake, tmp_path):
     jobs = [fake("mean"), fake("mean", seed=1), fake("exit")]
     keep(jobs[0], tmp_path, mae=0.5, data_fingerprint="0" * 64)
@@ -327,7 +380,9 @@ def test_what_is_not_installed_is_skipped_and_data_must_be_there(tmp_path, monke
     jobs = [Job(Task("wine"), Entry(name)) for name in ("mean", "hyperimpute")]
     plan = plan_jobs(jobs, tmp_path)
     assert plan.todo == jobs[:1]
-    assert "DIFFPUTER_HYPERIMPUTE" in plan.skipped["hyperimpute"]
+    assert "DIFFPUTER_HYPERIMPUTE" in plan.lacks["hyperimpute"]
+    assert plan.skipped == jobs[1:]
+    assert not plan.lacks_own
     monkeypatch.setattr(campaign, "find_spec", lambda name: None)
     assert "pip install" in find_lack("miceforest")
     assert find_lack("mean") is None
@@ -433,9 +488,8 @@ def invoke(*arguments, code=0):
 
 
 def test_command_runs_resumes_and_retries(fake, tmp_path):
-    suite = write_suite(
-        tmp_path, '"mean", {method = "fake", file = "fake.py", does = "exit"}', 'mechanisms = ["mcar", "mar"]'
-    )
+    exits = f'{{method = "fake", file = "fake.py", does = "exit unless free", folder = "{tmp_path}"}}'
+    suite = write_suite(tmp_path, f'"mean", {exits}', 'mechanisms = ["mcar", "mar"]')
     options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
     planned = invoke(*options, "--dry-run")
     assert planned.stdout.splitlines() == [
@@ -457,9 +511,39 @@ def test_command_runs_resumes_and_retries(fake, tmp_path):
     said = invoke(*options).stderr
     assert "2 done, 2 failed before (--retry-failed runs them again), 0 to run" in said
     assert [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")] == kept
-    (tmp_path / "fake.py").write_text(FAKE.replace("os._exit(7)", "pass"))
+    (tmp_path / "free").touch()
     assert invoke(*options, "--retry-failed", "--quiet").stderr == ""
     assert [row["error"] for row in read_rows(tmp_path / "out" / "fake.csv")] == [""] * 4
+
+
+def test_command_runs_an_edited_file_again(fake, tmp_path):
+    suite = write_suite(tmp_path, '{method = "fake", file = "fake.py", does = "raise"}')
+    options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
+    invoke(*options, code=1)
+    assert "1 failed before" in invoke(*options).stderr
+    (tmp_path / "fake.py").write_text(FAKE.replace('raise MemoryError("no more")', "pass"))
+    assert "none failed" in invoke(*options).stderr
+    rows = read_rows(tmp_path / "out" / "fake.csv")
+    assert [bool(row["error"]) for row in rows] == [True, True, False, False]
+    assert len({row["settings_hash"] for row in rows}) == 2
+
+
+def test_debug_shows_where_a_method_failed_and_rows_do_not(fake, tmp_path):
+    suite = write_suite(tmp_path, '{method = "fake", file = "fake.py", does = "raise"}')
+    command = [*PROGRAM, "bench", "run", suite, "--datasets", "wine", "--threads", "1", "--out"]
+    shown, plain = (
+        subprocess.run([*command, str(tmp_path / out), *options], capture_output=True, text=True)
+        for out, options in (("shown", ["--debug"]), ("plain", []))
+    )
+    assert shown.returncode == plain.returncode == 1
+    assert shown.stderr.count("Traceback (most recent call last)") == 1
+    assert "wine@40/mcar/0.3/0  fake wrote:" in shown.stderr
+    assert 'raise MemoryError("no more")' in shown.stderr
+    assert "words before" in shown.stderr
+    assert "Traceback" not in plain.stderr
+    for out in ("shown", "plain"):
+        errors = {row["error"] for row in read_rows(tmp_path / out / "fake.csv")}
+        assert errors == {"MemoryError: no more"}
 
 
 def test_command_says_what_is_wrong(tmp_path):

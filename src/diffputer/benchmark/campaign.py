@@ -35,7 +35,9 @@ class Plan:
     failed
         Whose rows are there, with a failure.
     skipped
-        Method -> what it lacks on this machine; its jobs are in none of the lists.
+        Whose method cannot be run on this machine.
+    lacks
+        Method -> what it lacks; those of the skipped jobs.
     missing
         Data sets that are to be used and are not there.
     """
@@ -43,8 +45,19 @@ class Plan:
     todo: list[Job] = field(default_factory=list)
     done: list[Job] = field(default_factory=list)
     failed: list[Job] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
+    skipped: list[Job] = field(default_factory=list)
+    lacks: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+
+    def skip(self, job: Job, lack: str) -> None:
+        """Leave a job out for what its method lacks."""
+        self.skipped.append(job)
+        self.lacks[job.entry.method] = lack
+
+    @property
+    def lacks_own(self) -> bool:
+        """Whether a method of the user's own cannot be run: a mistake, and not just an absent package."""
+        return any(job.entry.file is not None for job in self.skipped)
 
     def check_data(self) -> None:
         """Refuse to begin without data."""
@@ -87,7 +100,7 @@ def plan_jobs(
     known: dict[Path, dict[Key, list[dict[str, str]]]] = {}
     for job in jobs:
         if job.entry.file is not None and (lack := find_lack_of_file(job.entry.file)):
-            plan.skipped[job.entry.method] = lack
+            plan.skip(job, lack)
             continue
         path = results_path(out, job)
         if path not in known:
@@ -99,7 +112,7 @@ def plan_jobs(
                 (plan.failed if failed else plan.done).append(job)
                 continue
         if job.entry.file is None and (lack := find_lack(job.entry.method)):
-            plan.skipped[job.entry.method] = lack
+            plan.skip(job, lack)
         else:
             plan.todo.append(job)
     names = dict.fromkeys(job.task.dataset for job in plan.todo)
@@ -116,6 +129,7 @@ def run_plan(
     limits: Limits | None = None,
     data: str | None = None,
     alone: bool = False,
+    debug: bool = False,
     begun: Callable[[Job], None] = lambda job: None,
     ended: Callable[[Job, list[Row], float], None] = lambda job, rows, seconds: None,
 ) -> int:
@@ -127,7 +141,7 @@ def run_plan(
         Of `plan_jobs`. Rows of failures that are to be run again are taken out first.
     out : path
         Folder of the results: ``<method>.csv`` for each method.
-    workers, threads, limits, data, alone
+    workers, threads, limits, data, alone, debug
         See `diffputer.benchmark.scheduler.run_jobs`.
     begun, ended : callable
         Are told of every job that begins, and of every one that ended, with its rows and seconds.
@@ -150,6 +164,7 @@ def run_plan(
         limits=limits,
         data=data,
         alone=alone and workers == 1,
+        debug=debug,
         begun=begun,
     )
     with closing(running):

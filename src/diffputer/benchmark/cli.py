@@ -36,6 +36,7 @@ _Data = typer.Option(
     "--data", metavar="DIR", help="Folder of the data sets.", show_default="$DIFFPUTER_DATA, else the cache"
 )
 _Debug = typer.Option("--debug", help="Show the traceback of an error.")
+_DebugRuns = typer.Option("--debug", help="Show tracebacks, of runs that fail too, and what runs write.")
 _Quiet = typer.Option("--quiet", "-q", help="Only warnings and errors.")
 _Suite = typer.Argument(
     metavar="SUITE", help="A name that [bold]diffputer bench list[/] shows, or a TOML file."
@@ -130,13 +131,13 @@ def run(
     retry_failed: Annotated[bool, _Retry] = False,
     alone: Annotated[bool, _Alone] = False,
     quiet: Annotated[bool, _Quiet] = False,
-    debug: Annotated[bool, _Debug] = False,
+    debug: Annotated[bool, _DebugRuns] = False,
 ) -> None:
     """Run a suite. What is done is skipped: stop it with Ctrl-C, and the same command goes on.
 
     A run that crashes, takes too long or too much memory is a row with the reason; the others go on.
 
-    [cyan]diffputer bench run mini[/]  minutes, nothing to download
+    [cyan]diffputer bench run mini[/]  three quarters of an hour on one core, nothing to download
 
     [cyan]diffputer bench run small --workers 2 --limit-seconds 1800[/]
 
@@ -166,12 +167,12 @@ def run(
         if dry_run:
             if plan.missing:
                 session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
-            for state, those in (("done", plan.done), ("failed", plan.failed), ("to run", plan.todo)):
+            states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
+            for state, those in states.items():
                 for job in those:
                     typer.echo(f"{state}\t{job.words}")
-            return
-        failures = _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
-        if failures:
+        failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
+        if failures or plan.lacks_own:
             sys.exit(EXIT_FAILURE)
 
 
@@ -181,12 +182,17 @@ def _plan(
     from .campaign import plan_jobs
 
     plan = plan_jobs(jobs, out, data=data, retry_failed=retry_failed)
-    for method, lack in plan.skipped.items():
-        session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
+    own = {job.entry.method for job in plan.skipped if job.entry.file is not None}
+    for method, lack in plan.lacks.items():
+        if method in own:
+            session.say(f"{method} is skipped. {lack}", "warning")
+        else:
+            session.say(f"{method} is skipped, as it is not installed. {lack}", "note")
     failed = f", {len(plan.failed):,} failed before (--retry-failed runs them again)" if plan.failed else ""
+    skipped = f", {len(plan.skipped):,} skipped" if plan.skipped else ""
     session.say(
-        f"{suite.name}: {_count_runs(jobs)}, {len(plan.done):,} done{failed}, {len(plan.todo):,} to run; "
-        f"results in {out}"
+        f"{suite.name}: {_count_runs(jobs)}, {len(plan.done):,} done{failed}{skipped}, "
+        f"{len(plan.todo):,} to run; results in {out}"
     )
     return plan
 
@@ -225,12 +231,14 @@ def _run(
             limits=limits,
             data=data,
             alone=alone,
+            debug=session.debug,
             begun=display.begun,
             ended=ended,
         )
     taken = show_duration(time.monotonic() - started)
     failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
-    session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}")
+    skipped = f", {len(plan.skipped):,} skipped" if plan.skipped else ""
+    session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}{skipped}")
     return failures
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,13 +26,14 @@ from .provenance import describe_versions, find_git_hash, hash_settings, measure
 from .results import FIELDS, Row
 from .task import Task
 
+_LOG = logging.getLogger(__name__)
 PROTOCOL_VERSION = 1
 #: The method whose engine and quality are among its parameters.
 OURS = "diffputer"
 
-#: What tells runs apart: columns of a row, in this order.
 #: Settings that older rows do not have, and what they were then: only other values tell runs apart.
 _AS_BEFORE = {"member_training": "together"}
+#: What tells runs apart: columns of a row, in this order.
 _KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
 Key = tuple[str, ...]
 
@@ -115,7 +117,7 @@ def run_task(
         imputer.fit(train.holes)
         base["fit_seconds"] = time.perf_counter() - started - watcher.seconds
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        return [base | {"setting": setting, "error": reason_of(error)} for setting in SETTINGS_OF_ROWS]
+        return [base | {"setting": setting, "error": note_failure(error)} for setting in SETTINGS_OF_ROWS]
     after = base | _describe_fit(imputer)
     memory = {"peak_memory_gb": measure_peak_memory(device)}
     curve_rows_made = [base | {"fit_seconds": None} | memory | row for row in watcher.rows]
@@ -154,7 +156,7 @@ def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_score
         else:
             row["energy"] = drawn.score_energy([completed[: len(drawn.truth)]])
     except Exception as error:  # noqa: BLE001 - as above
-        row["error"] = reason_of(error)
+        row["error"] = note_failure(error)
     return {"peak_memory_gb": measure_peak_memory(device)} | row
 
 
@@ -175,7 +177,7 @@ def _run_method(
             completed = method.fit_transform(train.holes, train.categorical, seed)
         base["fit_seconds"] = time.perf_counter() - started
     except Exception as error:  # noqa: BLE001 - whatever fails is a row with the reason
-        base["error"] = reason_of(error)
+        base["error"] = note_failure(error)
     base["versions"] = json.dumps(json.loads(base["versions"]) | dict(method.versions))
     if base["error"]:
         return [base | {"setting": setting} for setting in SETTINGS_OF_ROWS]
@@ -190,7 +192,7 @@ def _run_method(
             row |= score_fields(part.score(completed))
             row["energy"] = part.first(energy_rows).score_energy([completed[:energy_rows]])
         except Exception as error:  # noqa: BLE001 - as above
-            row["error"] = reason_of(error)
+            row["error"] = note_failure(error)
         rows.append(base | row | {"peak_memory_gb": measure_peak_memory(device)})
     return rows
 
@@ -310,7 +312,8 @@ def name_method(made: Method | Mapping[str, Any]) -> str:
 def describe_settings(made: Method | Mapping[str, Any]) -> str:
     """Give the settings of a method as JSON that tells runs apart.
 
-    DiffPuter's parameters are resolved, or given as they are if they do not resolve.
+    DiffPuter's parameters are resolved, or given as they are if they do not resolve. A method of the user's
+    own file is told apart by the content of that file, too.
 
     Examples
     --------
@@ -319,6 +322,8 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
     """
     if isinstance(made, Method):
         own = {name: value for name, value in made.settings.items() if name != "device"}
+        if made.fingerprint:
+            own["file"] = made.fingerprint
         return json.dumps(own, sort_keys=True, default=str)
     parameters = made
     try:
@@ -341,6 +346,13 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
 def is_failure(row: Mapping[str, Any]) -> bool:
     """Say whether a method failed at what it can do."""
     return bool(row["error"]) and not str(row["error"]).startswith(InSampleOnlyError.__name__)
+
+
+def note_failure(error: BaseException) -> str:
+    """Give an exception as one line for a row; its traceback is for the log, where someone asks for that."""
+    if not isinstance(error, InSampleOnlyError):
+        _LOG.debug("A run failed.", exc_info=error)
+    return reason_of(error)
 
 
 def reason_of(error: BaseException) -> str:

@@ -46,6 +46,7 @@ def run_jobs(
     limits: Limits | None = None,
     data: str | None = None,
     alone: bool = False,
+    debug: bool = False,
     begun: Callable[[Job], None] = lambda job: None,
 ) -> Generator[tuple[Job, list[Row], float], None, None]:
     """Run jobs and give each with its rows and seconds as it ends; close it to end all that runs.
@@ -64,6 +65,8 @@ def run_jobs(
         Folder of the data sets.
     alone : bool
         What rows say of the machine: that the run had it to itself.
+    debug : bool
+        Show on standard error what runs write there, the tracebacks of failures among it.
     begun : callable
         Is told of every job that begins.
 
@@ -76,7 +79,7 @@ def run_jobs(
     with tempfile.TemporaryDirectory(prefix="diffputer-bench-") as folder:
         order = {"data": None if data is None else os.path.abspath(data), "alone": alone}
         slots = [
-            _Slot(Path(folder) / str(number), threads, limits or Limits(), order)
+            _Slot(Path(folder) / str(number), threads, limits or Limits(), order, debug)
             for number in range(min(workers, len(jobs)))
         ]
         try:
@@ -96,9 +99,12 @@ def run_jobs(
 class _Slot:
     """A worker process and the job it has; a new process takes the place of one that is gone."""
 
-    def __init__(self, folder: Path, threads: int, limits: Limits, order: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, threads: int, limits: Limits, order: dict[str, Any], debug: bool = False
+    ) -> None:
         folder.mkdir()
         self._folder, self._threads, self._limits, self._order = folder, threads, limits, order
+        self._debug = debug
         self._process: Any = None
         self._number = 0
         self.job: Job | None = None
@@ -154,6 +160,8 @@ class _Slot:
         environment = os.environ | dict.fromkeys(_THREADS, str(self._threads))
         environment.setdefault(GIT_HASH_VARIABLE, find_git_hash() or "")
         command = [sys.executable, "-m", "diffputer.benchmark.worker", str(self._ready), str(self._threads)]
+        if self._debug:
+            command.append("debug")
         with self._log.open("wb") as log:
             self._process = start_session(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
@@ -185,13 +193,18 @@ class _Slot:
         """Add what a crashed job wrote last, where it wrote anything."""
         if not reason.startswith("Crash"):
             return reason
-        words = self._log.read_bytes()[self._spoken if self._sent else 0 :].decode(errors="replace")
-        last = " ".join(words.split())[-400:]
+        last = " ".join(self._read_words().split())[-400:]
         return f"{reason} It wrote last: {last}" if last else reason
+
+    def _read_words(self) -> str:
+        """Give what the job has written so far."""
+        return self._log.read_bytes()[self._spoken if self._sent else 0 :].decode(errors="replace")
 
     def _end(self, rows: list[Row] | None, reason: str) -> tuple[Job, list[Row], float]:
         assert self.job is not None
         job, self.job = self.job, None
+        if self._debug and (words := self._read_words().strip()):
+            sys.stderr.write(f"{job.words} wrote:\n{words}\n")
         if rows is None:
             draft = self._draft
             drafted = json.loads(draft.read_text(encoding="utf-8")) if draft.exists() else [{}, {}]

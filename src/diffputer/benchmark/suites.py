@@ -18,8 +18,10 @@ The package brings some (``suites/*.toml``); any other is named by its path. Key
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import itertools
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +73,9 @@ class Entry:
         """Make the method; of DiffPuter give its parameters."""
         if self.file is not None:
             facts, make = load_method_file(self.file)
-            return make(facts, **self._with(device, facts))
+            made = make(facts, **self._with(device, facts))
+            made.fingerprint = hash_file(self.file)
+            return made
         return find_method(self.method, self._with(device, METHODS[self.method][0]))
 
     def _with(self, device: str, facts: Facts) -> dict[str, Any]:
@@ -278,14 +282,27 @@ def _read_entry(suite: str, given: Any, folder: Path) -> Entry:
     return entry
 
 
-@cache
-def load_method_file(path: str) -> tuple[Facts, Callable[..., Method]]:
-    """Load a method from a Python file of its own, which defines ``METHOD = (facts, class)``."""
+def hash_file(path: str) -> str:
+    """Give a short name to the content of a method's file."""
     if not Path(path).is_file():
         raise InputError(f"A method's file must be there, however: {path} is not.")
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
+
+
+def load_method_file(path: str) -> tuple[Facts, Callable[..., Method]]:
+    """Load a method from a Python file of its own, which defines ``METHOD = (facts, class)``."""
+    return _load_content(path, hash_file(path))
+
+
+@cache
+def _load_content(path: str, content: str) -> tuple[Facts, Callable[..., Method]]:
+    """Load a file once for each content that it has."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"A method's file must be a Python file, however: {path} is not.")
+    # It may import modules beside it, also later, while it runs. Last: these hide nothing that is installed.
+    if (folder := str(Path(path).resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -301,13 +318,20 @@ def load_method_file(path: str) -> tuple[Facts, Callable[..., Method]]:
     return method
 
 
-@cache
 def find_lack_of_file(path: str) -> str | None:
     """Say what a method's file cannot import on this machine; None if it can be loaded."""
+    return _find_lack_of_content(path, hash_file(path))
+
+
+@cache
+def _find_lack_of_content(path: str, content: str) -> str | None:
     try:
-        load_method_file(path)
+        _load_content(path, content)
     except ImportError as error:
-        return f"Its file must find what it imports, however: {path}: {error}. Install that."
+        return (
+            f"Its file must find what it imports, however: {path}: {error}. "
+            "Install that, or put it beside the file."
+        )
     return None
 
 

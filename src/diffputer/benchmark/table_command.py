@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError, SettingError
-from ..runtime.reporting import Reporter
+from ..runtime.reporting import EXIT_FAILURE, Reporter
 
 if TYPE_CHECKING:
     from .report.layout import Report
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Where a suite's results are, seen from the folder in which the command runs.
 RESULTS_FOLDER = Path("benchmarks") / "results"
 FORMATS = ("terminal", "markdown", "latex", "html")
+#: Reasons of refusals that a warning gives; the report has all.
+_MOST_REASONS = 4
 _SUFFIXES = {".txt": "terminal", ".md": "markdown", ".tex": "latex", ".html": "html", ".htm": "html"}
 
 
@@ -47,7 +49,11 @@ def table(
     ] = None,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option(metavar="mcar|mar|mnar", help="Repeatable.", show_default="all that there are"),
+        typer.Option(
+            metavar="NAME",
+            help="mcar, mar, mnar, censoring, self_masking. Repeatable.",
+            show_default="all that there are",
+        ),
     ] = None,
     rate: Annotated[
         list[float] | None,
@@ -100,7 +106,8 @@ def table(
     from .report.measures import PAPERS_MEASURES, find_measure
     from .report.records import SETTINGS
 
-    with Reporter(debug=debug).reporting():
+    session = Reporter(debug=debug)
+    with session.reporting():
         kind = _choose_format(format, output)
         if setting not in (*SETTINGS, "both"):
             raise SettingError(
@@ -108,6 +115,7 @@ def table(
             )
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
         results, about = read_results(suite), ""
+        too_few = _warn_of_refused(session, results)
         if record:
             results, about = _keep_record(results, suite)
         results = _select(results, mechanism, method)
@@ -133,26 +141,48 @@ def table(
             saved = save_pictures(report.pictures, figures)
             start = output.parent if output is not None else Path()
             paths = {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
-        if kind == "terminal":
-            _print(report, output)
-            return
-        if kind == "markdown":
-            from .report.markdown import write_markdown
+        _write(report, kind, output, paths)
+        if too_few:
+            sys.exit(EXIT_FAILURE)
 
-            text = write_markdown(report, paths)
-        elif kind == "latex":
-            from .report.latex import write_latex
 
-            text = write_latex(report, paths)
-        else:
-            from .report.html import write_html
+def _warn_of_refused(session: Reporter, results: Results) -> bool:
+    """Say how many rows are refused and why; give whether those that are left tell too little."""
+    refused = sum(len(refusal.rows) for refusal in results.refused)
+    kept = len(results.final) + len(results.curve)
+    if refused:
+        reasons = [f"{r.reason} ({len(r.rows):,})" for r in results.refused]
+        more = f"; and {len(reasons) - _MOST_REASONS} more reasons" if len(reasons) > _MOST_REASONS else ""
+        session.say(
+            f"{refused:,} row{'s' * (refused != 1)} cannot be compared and {'are' if refused != 1 else 'is'} "
+            f"refused, {kept:,} remain: {'; '.join(reasons[:_MOST_REASONS])}{more}. The report names them.",
+            "warning",
+        )
+    return refused > kept or (refused > 0 and not results.final)
 
-            text = write_html(report)
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(text, encoding="utf-8")
+
+def _write(report: Report, kind: str, output: Path | None, paths: Mapping[str, str]) -> None:
+    """Write a report to a file or to standard output, with links to the files of its figures."""
+    if kind == "terminal":
+        _print(report, output)
+        return
+    if kind == "markdown":
+        from .report.markdown import write_markdown
+
+        text = write_markdown(report, paths)
+    elif kind == "latex":
+        from .report.latex import write_latex
+
+        text = write_latex(report, paths)
+    else:
+        from .report.html import write_html
+
+        text = write_html(report)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
 
 
 def find_files(suite: str) -> list[Path]:

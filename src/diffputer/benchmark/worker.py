@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from ..methods.contract import Method
 from .datasets import load_dataset
 from .processes import FORKS, describe_end, die_with_parent
 from .results import Row
-from .runner import describe_failure, reason_of, run_task
+from .runner import describe_failure, note_failure, run_task
 from .suites import Entry, Job
 from .task import Task
 
@@ -90,8 +91,16 @@ def _answer(order: Mapping[str, Any]) -> None:
             rows = run_job(read_job(order["job"]), order["data"], order["alone"], Path(order["draft"]))
         content: dict[str, Any] = {"rows": rows}
     except Exception as error:  # noqa: BLE001 - whatever fails is an answer
-        content = {"error": reason_of(error)}
+        content = {"error": note_failure(error)}
+    sys.stdout.flush()  # a child ends without that, and whoever finds the answer may read what was written
     write_file(Path(order["answer"]), content)
+
+
+def _show_tracebacks() -> None:
+    """Write the tracebacks of failures to standard error, which whoever started this process keeps."""
+    log = logging.getLogger(__package__)
+    log.setLevel(logging.DEBUG)
+    log.addHandler(logging.StreamHandler())
 
 
 def _answer_in_a_child(order: Mapping[str, Any]) -> None:
@@ -101,7 +110,7 @@ def _answer_in_a_child(order: Mapping[str, Any]) -> None:
             die_with_parent()
             _answer(order)
         except BaseException as error:  # noqa: BLE001 - a method that leaves the process: it has a name
-            write_file(Path(order["answer"]), {"error": reason_of(error)})
+            write_file(Path(order["answer"]), {"error": note_failure(error)})
         finally:
             os._exit(0)
     _, status = os.waitpid(pid, 0)
@@ -111,9 +120,14 @@ def _answer_in_a_child(order: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run jobs until standard input ends. Arguments: a file to make when ready, and the threads to use."""
+    """Run jobs until standard input ends.
+
+    Arguments: a file to make when ready, the threads to use, and ``debug`` to write tracebacks.
+    """
     die_with_parent()
-    ready, threads = sys.argv[1:]
+    ready, threads, *options = sys.argv[1:]
+    if "debug" in options:
+        _show_tracebacks()
     torch.set_num_threads(int(threads))
     Path(ready).touch()
     for line in sys.stdin:

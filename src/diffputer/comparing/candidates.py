@@ -16,10 +16,12 @@ from ..methods.ours import Ours
 from ..methods.table import METHODS
 from .preparation import Coded
 
-#: What is tried unless methods are named: quick ones first, so that the time budget buys many of them.
+#: What is tried unless methods are named: quick ones first, so that the time budget buys many of them. Left
+#: out are variants of others (median, knn) and what takes far longer than a person waits (autoencoders, the
+#: paper's engine, diffputer-best).
 DEFAULT_METHODS = (
     "mean", "em-gaussian", "mice", "knn-5", "gaussian-copula", "softimpute", "gbt-per-column",
-    "diffputer-balanced", "diffputer-fast", "missforest", "miceforest", "hyperimpute",
+    "diffputer-balanced", "diffputer-fast", "missforest", "iterative-hgb", "miceforest", "hyperimpute",
 )  # fmt: skip
 #: A method is not tried if it is expected to take so many times what it would be allowed; guesses are rough.
 FAR_TOO_LONG = 3.0

@@ -14,7 +14,9 @@ import pandas as pd
 
 from ..analysis.wording import as_text
 from ..methods.contract import Facts, Method
+from ..methods.table import METHODS
 from ..tables.paths import write_bytes
+from .candidates import DEFAULT_METHODS
 from .hiding import Hidden
 from .preparation import TEXT, Prepared
 from .scoring import Scores, leads
@@ -73,6 +75,8 @@ class Comparison:
         Errors by method and column.
     column_facts : pandas.DataFrame
         What was hidden of each column, and who fills it best.
+    unasked : tuple of str
+        Methods of the package that are tried only where they are named.
     notes : tuple of str
         What one should know of the table and of what was done.
     """
@@ -119,6 +123,13 @@ class Comparison:
             lost={one.facts.name: one.note for one in self.outcomes if one.note},
             many_levels=blame_levels(levels, [one.facts.name for one in self.outcomes if one.was_slow]),
         )
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """Methods of the package that are tried only where they are named; none where methods were named."""
+        if {one.facts.name for one in self.outcomes} != set(DEFAULT_METHODS):
+            return ()
+        return tuple(name for name in METHODS if name not in DEFAULT_METHODS)
 
     @property
     def verdict(self) -> str:
@@ -201,6 +212,8 @@ class Comparison:
             )
         if self.interrupted:
             said.append("The comparison was interrupted; what had finished by then is compared.")
+        if self.unasked:
+            said.append(f"Tried only where they are named (methods, --methods): {join(self.unasked)}.")
         facts = self.column_facts
         if few := facts["column"][(facts["cells"] > 0) & ~facts["counts"]].tolist():
             said.append(f"Too few hidden cells to count: {join(few, most=_MOST_NAMED)}.")

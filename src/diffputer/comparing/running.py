@@ -62,7 +62,8 @@ def compare(
     table : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array
         With or without holes. Free text and identifiers are left out, dates count as numbers.
     methods : sequence of str or Method, optional
-        Names in `diffputer.methods.table.METHODS`, or methods of your own; by default those that fit.
+        Names in `diffputer.methods.table.METHODS`, or methods of your own; by default those of
+        `diffputer.comparing.candidates.DEFAULT_METHODS` that fit.
     time_budget : float
         Seconds for all of it. Quick methods come first; what did not fit is named.
     repeats : int

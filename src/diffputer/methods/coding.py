@@ -107,9 +107,20 @@ class Coding:
                 whole = table.cells[j].storage.whole
                 filled[j] = np.round(numbers).astype(np.int64) if whole else numbers
             else:
-                filled[j] = _as_array(levels)[values.astype(np.int64)]
+                filled[j] = _as_array(levels)[self._check_positions(j, values, len(levels))]
         completed: pd.DataFrame = table.with_filled(filled)
         return completed
+
+    def _check_positions(self, j: int, values: Floats, n_levels: int) -> Counts:
+        """Give the levels of completed cells; refuse what is no level, as -1 would be the last one."""
+        positions: Counts = values.astype(np.int64)
+        wrong = (positions < 0) | (positions >= n_levels)
+        if wrong.any():
+            raise InputError(
+                f"Completed categories must be positions of levels, for {self.names[j]!r} 0 to "
+                f"{n_levels - 1}, however: {values[wrong][0]:g} is among them."
+            )
+        return positions
 
     def _read(self, frame: pd.DataFrame) -> Table:
         table = read_table(frame)

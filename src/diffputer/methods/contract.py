@@ -70,6 +70,8 @@ class Method(ABC):
     out_of_sample = True
     #: Name -> version of what did the work, where that was another Python; known once it has run.
     versions: Mapping[str, str] = {}
+    #: Of the user's own file that defines it: with another content it makes other runs.
+    fingerprint: str = ""
 
     def __init__(self, facts: Facts, **given: Any) -> None:
         if foreign := sorted(set(given) - set(facts.settings)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from .drawing import BLACK, GREY, LIGHT, OURS, PUBLISHED, SMALL, clean, new_figure, settle, wrap
+from .entries import Entry, Key
 from .leaderboard import Leaderboard, Score, title_board
 from .measures import OF_TIME
 
@@ -45,7 +47,11 @@ def draw_bars(board: Leaderboard) -> Figure:
         notes.append("dashed: what is aimed at")
     if len(entries) < len(board.entries):
         notes.append(f"the first {len(entries)} of {len(board.entries)} entries")
-    notes.append(f"the best mean is bold ({board.measure.direction})")
+    places = {dataset: board.places(dataset) for dataset in board.datasets}
+    if any(places.values()):
+        notes.append(f"bold: best of the ranked entries on their common tasks ({board.measure.direction})")
+    else:
+        notes.append(board.measure.direction)
     note = "; ".join(notes)
     figure = new_figure(
         2.1 + 2.35 * n_columns, n_rows * height + 1.05, title_board(board), note[:1].upper() + note[1:]
@@ -55,8 +61,8 @@ def draw_bars(board: Leaderboard) -> Figure:
         axes = figure.add_subplot(n_rows, n_columns, place + 1)
         clean(axes, dataset)
         axes.grid(visible=False, axis="y")
-        scores = [board.score(entry, dataset) for entry in entries]
-        _draw_panel(axes, board, scores, [entry.ours for entry in entries], positions)
+        best = {key for key, rank in places[dataset].items() if rank == 1}
+        _draw_panel(axes, board, dataset, entries, best, positions)
         axes.set_yticks(positions, names if place % n_columns == 0 else [""] * len(names))
         for label in axes.get_yticklabels():
             label.set_parse_math(False)
@@ -88,24 +94,28 @@ def _positions(names: list[str]) -> list[float]:
 
 
 def _draw_panel(
-    axes: Axes, board: Leaderboard, scores: list[Score | None], ours: list[bool], positions: list[float]
+    axes: Axes,
+    board: Leaderboard,
+    dataset: str,
+    entries: Sequence[Entry],
+    best: Collection[Key],
+    positions: Sequence[float],
 ) -> None:
     scale = board.measure.scale
+    scores = [board.score(entry, dataset) for entry in entries]
     shown = [s.mean * scale for s in scores if s is not None and s.mean is not None]
     shown += [s.published * scale for s in scores if s is not None and s.published is not None]
-    means = [s.mean for s in scores if s is not None and s.mean is not None]
-    best = min(means, key=board.measure.loss) * scale if means else None
     low, high = (min(shown), max(shown)) if shown else (0.0, 1.0)
     start, end = min(low, 0.0), 1.05 * high
-    for score, mine, y in zip(scores, ours, positions, strict=True):
+    for score, entry, y in zip(scores, entries, positions, strict=True):
         if score is None or score.mean is None:
             word = "" if score is None else ("– in sample only" if score.cannot else "× failed")
             axes.text(start, y, f" {word}", va="center", fontsize=SMALL - 1, color=GREY)
         else:
-            _draw_bar(axes, score, scale, start, y, mine)
+            _draw_bar(axes, score, scale, start, y, entry.ours)
             reach = score.mean * scale + (score.deviation or 0.0) * scale
             end = max(end, 1.05 * reach)
-            bold = "bold" if score.mean * scale == best else "normal"
+            bold = "bold" if entry.key in best else "normal"
             axes.annotate(
                 board.measure.show(score.mean), (1.0, y), (3, 0), xycoords=("axes fraction", "data"),
                 textcoords="offset points", va="center", fontsize=SMALL - 1, fontweight=bold,

@@ -79,7 +79,7 @@ def list_entries(
         for key in same:
             names[key] = f"{key[0]}: {labels[key]}" if labels[key] else key[0]
     for same in _ambiguous(names):
-        words = _describe_differences([of_key[key][-1].settings for key in same])
+        words = describe_differences([of_key[key][-1].settings for key in same])
         for key, difference in zip(same, words, strict=True):
             names[key] += f", {difference}" if difference else ""
     for same in _ambiguous(names):
@@ -102,7 +102,7 @@ def _ambiguous(names: dict[Key, str]) -> list[list[Key]]:
     return [keys for keys in of_name.values() if len(keys) > 1]
 
 
-def _describe_differences(settings: Sequence[Any]) -> list[str]:
+def describe_differences(settings: Sequence[Any]) -> list[str]:
     """Name the settings that differ, if they are few; else nothing."""
     every = sorted(set().union(*settings))
     differing = [n for n in every if len({json.dumps(s.get(n), default=str) for s in settings}) > 1]

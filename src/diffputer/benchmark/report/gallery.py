@@ -13,7 +13,7 @@ from .entries import Entry, Key
 from .layout import Picture
 from .leaderboard import Leaderboard, title_board
 from .measures import MEASURES, OF_TIME
-from .pareto import draw_error_against_seconds, draw_error_against_seconds_by_dataset
+from .pareto import draw_error_against_seconds, draw_error_against_seconds_by_dataset, title_seconds
 from .records import Record, Results, name_kind
 from .series import draw_draws, draw_em_curve, draw_rates, draw_steps
 
@@ -48,7 +48,7 @@ def draw_overviews(
         time = times.get((board.mechanism, board.rate, board.setting))
         if board.measure.name in OF_TIME or time is None:
             continue
-        title = f"{board.measure.title} against seconds: {title_board(board)}"
+        title = title_seconds(board)
         add(f"seconds-{_slug(board)}", f"{title}, average", draw_error_against_seconds(board, time, everyone))
         by_dataset = draw_error_against_seconds_by_dataset(board, time, everyone)
         add(f"seconds-by-dataset-{_slug(board)}", f"{title}, by data set", by_dataset)

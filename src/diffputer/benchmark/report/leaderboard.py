@@ -63,6 +63,12 @@ class Score:
         return {mask: value for mask, value in self.by_mask.items() if mask not in self.busy}
 
     @property
+    def quiet_mean(self) -> float | None:
+        """Mean over the undisturbed masks where there are any, else over all."""
+        values = self.undisturbed.values() or self.by_mask.values()
+        return statistics.fmean(values) if values else None
+
+    @property
     def deviation(self) -> float | None:
         """Standard deviation over masks (n - 1); none of a single mask."""
         return statistics.stdev(self.by_mask.values()) if len(self.by_mask) > 1 else None

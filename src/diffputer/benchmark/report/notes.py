@@ -15,8 +15,8 @@ from ...errors import InputError
 KINDS = ("measured", "derived", "guess")
 UNEXPLAINED = "not explained yet"
 #: Where a note may be confined to; a key that lacks confines nothing.
-_WHERE = ("mechanisms", "settings", "measures", "datasets")
-Explain = Callable[[str, str, str, str, str], "Note | None"]
+_WHERE = ("mechanisms", "settings", "measures", "datasets", "sides")
+Explain = Callable[[str, str, str, str, str, str], "Note | None"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Note:
     why
         In a sentence or two.
     where
-        mechanisms, settings, measures and data sets that it is about; a key that lacks stands for all.
+        mechanisms, settings, measures, data sets and sides of the paper's number ("better", "worse") that
+        it is about; a key that lacks stands for all.
     """
 
     method: str
@@ -41,23 +42,25 @@ class Note:
     where: Mapping[str, tuple[str, ...]]
 
     def is_about(self, method: str, *place: str) -> bool:
-        """Say whether it explains a method in a mechanism, setting, measure and data set."""
+        """Say whether it explains a method in a mechanism, setting, measure and data set, on a side."""
         if method != self.method:
             return False
         return all(name in self.where.get(key, (name,)) for key, name in zip(_WHERE, place, strict=True))
 
 
-def find_note(method: str, mechanism: str, setting: str, measure: str, dataset: str) -> Note | None:
+def find_note(
+    method: str, mechanism: str, setting: str, measure: str, dataset: str, side: str
+) -> Note | None:
     """Give the note on a method's result, or None; of several the one that is confined most, then the first.
 
     Examples
     --------
-    >>> find_note("mice", "mcar", "in_sample", "accuracy", "adult").kind
+    >>> find_note("mice", "mcar", "in_sample", "accuracy", "adult", "better").kind
     'measured'
-    >>> find_note("mice", "mcar", "in_sample", "accuracy", "a table of mine") is None
+    >>> find_note("mice", "mcar", "in_sample", "accuracy", "a table of mine", "better") is None
     True
     """
-    fitting = [n for n in read_shipped() if n.is_about(method, mechanism, setting, measure, dataset)]
+    fitting = [n for n in read_shipped() if n.is_about(method, mechanism, setting, measure, dataset, side)]
     return max(fitting, key=lambda note: len(note.where), default=None)
 
 

@@ -95,6 +95,11 @@ def average_seconds(errors: Leaderboard, seconds: Leaderboard, entry: Entry) -> 
     return statistics.geometric_mean(means) if means else None
 
 
+def title_seconds(errors: Leaderboard) -> str:
+    """Name a figure of error against seconds: MAE (× 100), in sample, MCAR 30 %, against seconds."""
+    return f"{title_board(errors)}, against seconds"
+
+
 def describe_busy(seconds: Leaderboard, entries: Sequence[Entry]) -> str:
     """Name the entries whose machine did other work at the same time, or say nothing."""
     busy = [
@@ -145,7 +150,7 @@ def draw_error_against_seconds(
         absent = [entry.name for entry in errors.left_out]
         more = f" and {len(absent) - _MOST_NAMED} more" if len(absent) > _MOST_NAMED else ""
         note += f" Not drawn for want of results: {'; '.join(absent[:_MOST_NAMED])}{more}."
-    figure = new_figure(8.6, 5.2, f"{errors.measure.title} against seconds: {title_board(errors)}", note)
+    figure = new_figure(8.6, 5.2, title_seconds(errors), note)
     axes = figure.add_subplot()
     clean(axes)
     fronts = _style_fronts([p.entry for p in points], numbers)
@@ -169,14 +174,17 @@ def draw_error_against_seconds(
 def draw_error_against_seconds_by_dataset(
     errors: Leaderboard, seconds: Leaderboard, everyone: Sequence[Entry]
 ) -> Figure | None:
-    """Draw the same with one panel a data set, every entry that has both there, and the paper's points."""
+    """Draw the same with one panel a data set, every entry that has both there, and the paper's points.
+
+    Where an entry had the machine to itself for some masks of a data set, its seconds are of these.
+    """
     panels: dict[str, list[Point]] = {}
     for dataset in errors.datasets:
         for entry in errors.entries:
             score, time = errors.score(entry, dataset), seconds.score(entry, dataset)
-            if score is None or time is None or score.mean is None or not time.mean:
+            if score is None or time is None or score.mean is None or not time.quiet_mean:
                 continue
-            point = Point(entry, time.mean, score.mean, errors.measure.loss(score.mean))
+            point = Point(entry, time.quiet_mean, score.mean, errors.measure.loss(score.mean))
             panels.setdefault(dataset, []).append(point)
     if not panels:
         return None
@@ -185,7 +193,7 @@ def draw_error_against_seconds_by_dataset(
     published = {name: _find_published_points(errors, name) for name in panels}
     shown = sum(map(bool, published.values()))
     numbers = _number_classes(everyone, present)
-    note = describe_devices(present, numbers)
+    note = f"{describe_devices(present, numbers)} {describe_busy(seconds, present)}".rstrip()
     if shown:
         note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
     fronts = _style_fronts(present, numbers)
@@ -193,9 +201,7 @@ def draw_error_against_seconds_by_dataset(
     names = {e.key: wrap(_name_with_numbers(e, numbers), 34) for e in present}
     lines = sum(name.count("\n") + 1 for name in names.values()) + len(of_fronts) + 1
     height = max(n_rows * 2.35 + 0.9, 0.17 * lines + 1.2)
-    figure = new_figure(
-        2.5 * n_columns + 3.2, height, f"{errors.measure.title} against seconds: {title_board(errors)}", note
-    )
+    figure = new_figure(2.5 * n_columns + 3.2, height, title_seconds(errors), note)
     styles = style_entries(everyone)
     for place, (dataset, points) in enumerate(panels.items()):
         axes = figure.add_subplot(n_rows, n_columns, place + 1)

@@ -38,6 +38,7 @@ _MASKS = (
     "errors are large: masks differ more than methods. Methods compare on the same masks, as here; a ratio "
     "to the paper is also one of its masks to ours. How hard ours are EM tells, a method that both have."
 )
+_UNPUBLISHED = "The same masks and fits; the paper has no numbers of it."
 PARTS = (
     Part(
         "Completely at random, rows not seen in the fit",
@@ -46,7 +47,9 @@ PARTS = (
     ),
     Part("Completely at random, the table of the fit", "paper-mcar", "mcar", "in_sample"),
     Part("At random, the table of the fit", "paper-mar", "mar", "in_sample", (_MASKS,)),
+    Part("At random, rows not seen in the fit", "paper-mar", "mar", "out_of_sample", (_UNPUBLISHED,)),
     Part("Not at random, the table of the fit", "paper-mnar", "mnar", "in_sample", (_MASKS,)),
+    Part("Not at random, rows not seen in the fit", "paper-mnar", "mnar", "out_of_sample", (_UNPUBLISHED,)),
     Part(
         "2,000 rows, rows not seen in the fit",
         "small", "mcar", "out_of_sample",

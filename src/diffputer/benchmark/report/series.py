@@ -16,8 +16,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from ..published import PUBLISHED_RATE, find_published
 from .drawing import BLACK, GREY, SMALL, add_legend, clean, make_grid, new_figure, settle, style_entries, wrap
-from .entries import Entry, Key
-from .measures import Measure, order_datasets
+from .entries import Entry, Key, describe_differences
+from .measures import NOT_NEGATIVE, OF_TIME, SHARES, Measure, order_datasets
 from .records import Record, name_kind
 
 #: Horizontal number -> mask -> value.
@@ -25,6 +25,8 @@ Points = dict[float, dict[int, float]]
 _PUBLISHED_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "linestyle": (0, (6, 3))}
 _TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
 _LEGEND_WIDTH = 34
+#: Of failed points so many are named.
+_MOST_NAMED = 6
 #: An axis from 0 ends at so many times the largest number: at its very end a line would be cut in half.
 _HEADROOM = 1.08
 #: How labels name a setting, and what they are where nothing else was changed.
@@ -34,11 +36,12 @@ _UNCHANGED = ("", "base", "default")
 
 @dataclass(frozen=True)
 class Curves:
-    """Panel -> line -> points; lines have names and styles."""
+    """Panel -> line -> points; lines have names and styles. Whiskers of positive numbers end at 0."""
 
     panels: Mapping[str, Mapping[str, Points]]
     names: Mapping[str, str]
     styles: Mapping[str, Mapping[str, Any]]
+    positive: bool = True
 
     def height_of_legend(self) -> float:
         """Inches."""
@@ -102,7 +105,23 @@ def draw_rates(
     )
     lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
     note = "Diamond: published, DiffPuter at 30 %." if any(lines.values()) else ""
+    note = f"{note} {_describe_failed(mine, entries, measure)}".strip()
     return _draw(curves, title, "missing cells (%)", measure, note, published=lines, at=100 * PUBLISHED_RATE)
+
+
+def _describe_failed(records: Iterable[Record], entries: Mapping[Key, Entry], measure: Measure) -> str:
+    """Name the points that are not drawn as their runs failed, or say nothing."""
+    failed: dict[tuple[str, float], dict[str, None]] = {}
+    for record in records:
+        if record.error and not record.cannot and measure.name not in record.values:
+            place = (entries[record.entry].name, record.rate)
+            failed.setdefault(place, {})[record.dataset] = None
+    named = [
+        f"{name} at {100 * rate:g} % ({', '.join(order_datasets(set(datasets)))})"
+        for (name, rate), datasets in sorted(failed.items())
+    ]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f"Failed, on some mask at least: {'; '.join(named[:_MOST_NAMED])}{more}." if named else ""
 
 
 def _collect(
@@ -126,7 +145,8 @@ def _collect(
     styles = style_entries(list(entries.values()))
     keys = {entry.name: key for key, entry in entries.items()}
     names = list(dict.fromkeys(name for lines in kept.values() for name in lines))
-    return Curves(kept, {name: name for name in names}, {name: styles[keys[name]] for name in names})
+    looks = {name: styles[keys[name]] for name in names}
+    return Curves(kept, {name: name for name in names}, looks, _is_positive(measure))
 
 
 def _collect_setting(
@@ -155,12 +175,34 @@ def _collect_setting(
         return None
     used = list(dict.fromkeys(line for lines in kept.values() for line in lines))
     styles = style_entries(list(entries.values()))
-    methods = [first[line].key[0] for line in used]
+    looks = {line: styles[first[line].key] for line in used}
+    return Curves(kept, _name_lines(used), looks, _is_positive(measure))
+
+
+def _name_lines(lines: Sequence[str]) -> dict[str, str]:
+    """Name lines by method, label and other settings, as far as these differ.
+
+    >>> lines = [json.dumps(["diffputer-paper", {"lr": lr}, ""]) for lr in (1, 2)]
+    >>> list(_name_lines(lines).values()), list(_name_lines(lines[:1]).values())
+    (['diffputer-paper, lr=1', 'diffputer-paper, lr=2'], ['diffputer-paper'])
+    """
+    parts = {line: json.loads(line) for line in lines}
+    methods = [method for method, _, _ in parts.values()]
     names = {
-        line: first[line].key[0] if methods.count(first[line].key[0]) == 1 else f"as {first[line].name}"
-        for line in used
+        line: f"{method}: {rest}" if rest and methods.count(method) > 1 else method
+        for line, (method, _, rest) in parts.items()
     }
-    return Curves(kept, names, {line: styles[first[line].key] for line in used})
+    for name in set(names.values()):
+        same = [line for line in lines if names[line] == name]
+        if len(same) > 1:
+            words = describe_differences([parts[line][1] for line in same])
+            for place, (line, difference) in enumerate(zip(same, words, strict=True), start=1):
+                names[line] = f"{name}, {difference or place}"
+    return names
+
+
+def _is_positive(measure: Measure) -> bool:
+    return measure.name in (*NOT_NEGATIVE, *SHARES, *OF_TIME)
 
 
 def _drop_setting(label: str, name: str) -> str:
@@ -269,9 +311,9 @@ def _draw_lines(
         means = [statistics.fmean(points[x].values()) for x in places]
         spreads = [statistics.stdev(points[x].values()) if len(points[x]) > 1 else 0.0 for x in places]
         style = {**(styles or curves.styles)[line], "markersize": 5, "linewidth": 1.4}
-        axes.errorbar(
-            places, means, yerr=spreads if any(spreads) else None, elinewidth=0.8, capsize=2, **style
-        )
+        below = [min(*pair) for pair in zip(spreads, means, strict=True)] if curves.positive else spreads
+        whiskers = [below, spreads] if any(spreads) else None
+        axes.errorbar(places, means, yerr=whiskers, elinewidth=0.8, capsize=2, **style)
     if logarithmic and min(every) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())

@@ -10,7 +10,7 @@ from .entries import Entry, Key
 from .layout import Cell, Section, Table
 from .leaderboard import TOLERANCE, Leaderboard, Lookup, Score, title_board
 from .measures import OF_TIME, Measure
-from .notes import UNEXPLAINED, Explain, find_note
+from .notes import UNEXPLAINED, Explain, Note, find_note
 from .records import Results
 from .statistics import ALPHA
 
@@ -36,7 +36,10 @@ def tabulate_board(board: Leaderboard, explain: Explain = find_note) -> Table:
         scores = [board.score(entry, name) for name in board.datasets]
         cells = [Cell(entry.name)]
         for name, score in zip(board.datasets, scores, strict=True):
-            why = _explain(board, entry, name, explain) if score is not None and score.differs else ""
+            why = ""
+            if score is not None and score.differs:
+                note = _find_note(board, entry, name, score, explain)
+                why = f"≠ {UNEXPLAINED}" if note is None else f"≠ {note.kind}: {note.why}"
             cells.append(_fill(score, board.measure, places[name].get(entry.key), footnotes, why))
         counts = sorted({len(score.by_mask) for score in scores if score is not None and score.by_mask})
         average, rank = averages.get(entry.key), board.mean_ranks.get(entry.key)
@@ -80,9 +83,17 @@ def tabulate_published(board: Leaderboard, names: Sequence[str], lookup: Lookup)
     return Table(title, columns, tuple(rows), n_measured=len(board.datasets)) if rows else None
 
 
-def _explain(board: Leaderboard, entry: Entry, dataset: str, explain: Explain) -> str:
-    note = explain(entry.key[0], board.mechanism, board.setting, board.measure.name, dataset)
-    return f"≠ {UNEXPLAINED}" if note is None else f"≠ {note.kind}: {note.why}"
+def _find_note(board: Leaderboard, entry: Entry, dataset: str, score: Score, explain: Explain) -> Note | None:
+    side = _name_side(board, score)
+    return explain(entry.key[0], board.mechanism, board.setting, board.measure.name, dataset, side)
+
+
+def _name_side(board: Leaderboard, score: Score) -> str:
+    """Say on which side of the paper's number a measured one is."""
+    if score.mean is None or score.published is None:
+        return ""
+    better = board.measure.loss(score.mean) < board.measure.loss(score.published)
+    return "better" if better else "worse"
 
 
 def _fill(
@@ -160,16 +171,15 @@ def list_differences(boards: Sequence[Leaderboard], explain: Explain = find_note
                     continue
                 compared += 1
                 if score.differs and score.published is not None:
-                    note = explain(entry.key[0], board.mechanism, board.setting, board.measure.name, name)
+                    note = _find_note(board, entry, name, score, explain)
                     if note is None:
                         unexplained.append(f"{entry.name} on {name} ({title_board(board)})")
-                    better = board.measure.loss(score.mean) < board.measure.loss(score.published)
                     rows.append((entry.ours, (
                         Cell(entry.name), Cell(title_board(board)), Cell(name),
                         Cell(board.measure.show(score.mean), order=score.mean),
                         Cell(board.measure.show(score.published), order=score.published),
                         Cell(f"{score.ratio:.3f}", order=score.ratio),
-                        Cell("better" if better else "worse"),
+                        Cell(_name_side(board, score)),
                         Cell(UNEXPLAINED if note is None else note.kind),
                     )))  # fmt: skip
     title = f"Differs from the paper by more than {100 * TOLERANCE:g} %"
