@@ -158,7 +158,7 @@ planned_steps
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
             if self._holes(table).any():
-                warn_if_useless(result.best, result.falls_back)
+                warn_if_useless(result.best, result.falls_back, self.time_budget is not None)
         self._take_over(result)
         return self
 

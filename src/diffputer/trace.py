@@ -31,16 +31,20 @@ class EMRound:
         return self.held_out_error >= self.baseline_error
 
 
-def warn_if_useless(best: EMRound, falls_back: bool) -> None:
+def warn_if_useless(best: EMRound, falls_back: bool, in_a_budget: bool) -> None:
     """Warn where the held-out cells say that column means would have done as well."""
     if best.useless:
         errors = best.held_out_error, best.baseline_error
         digits = 2 if f"{errors[0]:.2f}" != f"{errors[1]:.2f}" else 4
+        other = (
+            "the fit was too short: try a larger time_budget"
+            if in_a_budget
+            else "too few of their cells are observed in the same rows to tell"
+        )
         instead = "; transform fills in column means instead, sample draws from the model all the same"
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
             f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f}, in standard deviations; a wrong level "
             "counts as one)"
-            f"{instead if falls_back else ''}. Columns may tell nothing about each "
-            "other, or the fit was too short: try a larger time_budget or max_steps."
+            f"{instead if falls_back else ''}. Columns may tell nothing about each other, or {other}."
         )

@@ -39,6 +39,15 @@ class Uncertainty:
     std: pd.DataFrame
     probability: pd.DataFrame
 
+    def __repr__(self) -> str:
+        """Say what there is; four tables would fill a screen."""
+        filled = int(self.std.notna().sum().sum()), int(self.probability.notna().sum().sum())
+        rows, columns = self.std.shape
+        return (
+            f"<Uncertainty of {filled[0]:,} numbers and {filled[1]:,} levels filled in {rows:,} rows × "
+            f"{columns:,} columns: lower, upper, std, probability>"
+        )
+
     @classmethod
     def of_cells(
         cls,

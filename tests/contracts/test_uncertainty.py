@@ -67,6 +67,8 @@ def test_deviations_are_of_filled_numbers_and_probabilities_of_filled_levels(
         assert sure.probability[name].notna().equals(holes[name])
         assert sure.probability[name].dropna().between(0.2, 1).all()
         assert sure.std[name].isna().all()
+    numbers, levels = (int(holes[list(names)].to_numpy().sum()) for names in (NUMBERS, CATEGORIES))
+    assert f"{numbers} numbers and {levels} levels" in repr(sure)
 
 
 def test_deviations_are_in_the_units_of_the_column(frame: pd.DataFrame, fitted: DiffPuter) -> None:
