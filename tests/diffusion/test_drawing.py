@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from diffputer.diffusion.conditional import Outputs, Rows, describe
-from diffputer.diffusion.drawing import Drawn, draw_rows
+from diffputer.diffusion.drawing import draw_rows
 from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.schedule import scalings
 from diffputer.settings import ConditionalSettings
@@ -19,13 +19,6 @@ from diffputer.settings import ConditionalSettings
 SETTINGS = ConditionalSettings(sampling_steps=20, sigma_max=10.0, sigma_min=0.02)
 COVARIANCE = torch.tensor([[1.0, 0.8, 0.5], [0.8, 1.0, 0.3], [0.5, 0.3, 1.0]])
 JOINT = np.array([[0.35, 0.05, 0.0], [0.0, 0.1, 0.5]])
-
-
-class Identity(nn.Module):
-    """Columns that are standard normal already."""
-
-    def values_at(self, z: Tensor) -> Tensor:
-        return z
 
 
 class ExactNumbers(nn.Module):
@@ -82,13 +75,13 @@ def numbers(n: int) -> Rows:
 
 
 def draw_numbers(rows: Rows, own: Tensor, settings: ConditionalSettings = SETTINGS) -> Tensor:
-    return draw_rows(ExactNumbers(), Identity(), rows, own, settings, torch.float32).x  # type: ignore[arg-type]
+    return draw_rows(ExactNumbers(), rows, own, settings, torch.float32)[0]  # type: ignore[arg-type]
 
 
-def draw_levels(levels: Tensor, own: Tensor, settings: ConditionalSettings = SETTINGS) -> Drawn:
+def draw_levels(levels: Tensor, own: Tensor, settings: ConditionalSettings = SETTINGS) -> Tensor:
     empty = torch.zeros(len(levels), 0)
     rows = describe(empty, empty, empty.bool(), levels)
-    return draw_rows(ExactLevels(), Identity(), rows, own, settings, torch.float32)  # type: ignore[arg-type]
+    return draw_rows(ExactLevels(), rows, own, settings, torch.float32)[1]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("steps", "tolerance"), [(20, 0.02), (10, 0.1)])
@@ -120,7 +113,7 @@ def test_noise_belongs_to_the_key_not_to_its_place() -> None:
 def test_two_categories_are_drawn_jointly() -> None:
     # All six pairs have their probability within five deviations; impossible pairs never occur.
     n = 20_000
-    levels = draw_levels(torch.full((n, 2), -1), keys(n)).levels
+    levels = draw_levels(torch.full((n, 2), -1), keys(n))
     found = np.zeros(JOINT.shape)
     np.add.at(found, tuple(levels.T.numpy()), 1 / n)
     assert (np.abs(found - JOINT) <= 5 * np.sqrt(JOINT * (1 - JOINT) / n)).all()
@@ -130,7 +123,7 @@ def test_a_known_category_stays_and_the_other_follows_it() -> None:
     n = 9_000
     given = torch.full((n, 2), -1)
     given[:, 1] = torch.arange(n) % 3
-    levels = draw_levels(given, keys(n)).levels
+    levels = draw_levels(given, keys(n))
     assert torch.equal(levels[:, 1], given[:, 1])
     for b in range(3):
         share = float((levels[given[:, 1] == b, 0] == 1).float().mean())
@@ -141,11 +134,11 @@ def test_a_known_category_stays_and_the_other_follows_it() -> None:
 @pytest.mark.parametrize("steps", [2, 3, 5, 50])
 def test_every_category_is_drawn_whatever_the_number_of_steps(steps: int) -> None:
     settings = dataclasses.replace(SETTINGS, sampling_steps=steps)
-    levels = draw_levels(torch.full((500, 2), -1), keys(500), settings).levels
+    levels = draw_levels(torch.full((500, 2), -1), keys(500), settings)
     assert (levels >= 0).all()
     assert (levels < torch.tensor([2, 3])).all()
 
 
 def test_rows_of_which_all_is_known_stay() -> None:
     given = torch.tensor([[0, 1], [1, 2]]).repeat(10, 1)
-    assert torch.equal(draw_levels(given, keys(20)).levels, given)
+    assert torch.equal(draw_levels(given, keys(20)), given)

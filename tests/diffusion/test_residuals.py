@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from diffputer.diffusion import residuals
 from diffputer.diffusion.calibration import CELLS_OF_SHAPE, CHANGES, LOG_WIDTHS, choose_shape
 from diffputer.diffusion.residuals import (
     LARGEST_RESIDUAL,
@@ -113,7 +114,8 @@ def test_of_one_part_the_pool_is_what_it_says() -> None:
     torch.testing.assert_close(pooled.of(pooled.scores(r)), r, atol=1e-3, rtol=1e-3)
 
 
-def test_the_pool_has_the_quantiles_of_the_mixture() -> None:
+def test_the_pool_has_the_quantiles_of_the_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(residuals, "CELLS_AT_ONCE", 1)  # row by row, as those of long tables by blocks
     middle, deviation = torch.tensor([[0.0], [3.0]]), torch.tensor([[1.0], [0.5]])
     wide, near = Normal(middle, deviation), Normal(-middle, deviation)
     said = Residuals((middle[..., None] + deviation[..., None] * NORMAL), NORMAL)

@@ -69,8 +69,8 @@ class Residuals:
         r = r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
         return _follow(r, self._normal.expand_as(self._quantiles), self._quantiles)
 
-    def at(self, cells: Tensor) -> Residuals:
-        """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
+    def at(self, cells: Tensor | slice) -> Residuals:
+        """Give the maps of some cells, or rows. Shape: cells [...] -> maps of [cells]."""
         return Residuals(self._quantiles[cells], self._normal)
 
 
@@ -104,13 +104,13 @@ class Normal:
             return self.expected, self.deviation
         return self.expected[..., None], self.deviation[..., None]
 
-    def at(self, cells: Tensor) -> Normal:
-        """Give the maps of some cells. Shape: cells [...] -> maps of [cells]."""
+    def at(self, cells: Tensor | slice) -> Normal:
+        """Give the maps of some cells, or rows. Shape: cells [...] -> maps of [cells]."""
         return Normal(self.expected[cells], self.deviation[cells])
 
 
-#: Halvings of the range in which a quantile of several parts together lies.
-HALVINGS = 8
+#: Halvings of the range in which a quantile of several parts together lies; cells that are pooled at once.
+HALVINGS, CELLS_AT_ONCE = 8, 1 << 19
 
 
 @dataclass
@@ -128,23 +128,33 @@ class Part:
 def pool(parts: list[Part], normal: Tensor) -> Residuals:
     """Give the maps of the distribution that parts have together: F(z) = sum of w_k Phi(r_k(z) / width_k).
 
-    A quantile of all lies between those of the parts of the same level.
-
     Shape: normal [Q] -> maps of [n, p].
     """
-    levels, widths = torch.special.ndtr(normal), [part.width[:, None] for part in parts]
-    quantiles = [
-        part.maps.scores((width * normal).expand(*part.maps.middle.shape, -1))
-        for part, width in zip(parts, widths, strict=True)
-    ]
-    low, high = torch.stack(quantiles).amin(dim=0), torch.stack(quantiles).amax(dim=0)
+    n, p = parts[0].maps.middle.shape
+    step = max(1, CELLS_AT_ONCE // max(1, p))
+    return Residuals(
+        torch.cat([_pool(parts, slice(start, start + step), normal) for start in range(0, max(1, n), step)]),
+        normal,
+    )
+
+
+def _pool(parts: list[Part], rows: slice, normal: Tensor) -> Tensor:
+    """Give the quantiles of some rows: those of all lie between those of the parts. Shape: -> [n, p, Q]."""
+    maps, widths = [part.maps.at(rows) for part in parts], [part.width[:, None] for part in parts]
+    quantiles = torch.stack(
+        [
+            one.scores((width * normal).expand(*one.middle.shape, -1))
+            for one, width in zip(maps, widths, strict=True)
+        ]
+    )
+    low, high = quantiles.amin(dim=0), quantiles.amax(dim=0)
+    levels = torch.special.ndtr(normal)
     for _ in range(HALVINGS if len(parts) > 1 else 0):
-        middle = (low + high) / 2
-        below = torch.zeros_like(middle)
-        for part, width in zip(parts, widths, strict=True):
-            below += part.weight * torch.special.ndtr(part.maps.of(middle) / width)
+        middle, below = (low + high) / 2, torch.zeros_like(low)
+        for part, one, width in zip(parts, maps, widths, strict=True):
+            below += part.weight * torch.special.ndtr(one.of(middle) / width)
         low, high = torch.where(below < levels, middle, low), torch.where(below < levels, high, middle)
-    return Residuals((low + high) / 2, normal)
+    return (low + high) / 2
 
 
 def _follow(x: Tensor, knots: Tensor, heights: Tensor) -> Tensor:
