@@ -188,7 +188,9 @@ def test_the_rows_of_record_can_be_reported(suite):
 def test_the_ranking_of_record_is_the_readmes(suite):
     folders = [str(RESULTS / name) for name in ("paper-mcar",)]
     text = run(*folders, "--record", "--setting", "out_of_sample", "--metric", "mae", "--format", "markdown")
-    page = (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8")
+    page = (
+        (RESULTS.parent.parent / "README.md").read_text(encoding="utf-8").partition("Out of sample, MCAR")[0]
+    )
     shown = re.findall(r"^\| ([a-z-]+) \| (\S+) \| \S+ \| \S+ \| (\d+\.\d\d) \|", page, re.MULTILINE)
     assert len(shown) > 5
     for method, average, rank in shown:
