@@ -1,0 +1,49 @@
+"""Long tables: memory grows with the table, and no faster."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer import DiffPuter
+
+TINY: dict[str, Any] = {
+    "max_steps": 5, "planned_steps": 5, "boosted_trees": 0, "mlp_members": 1, "mlp_width": 16, "mlp_depth": 1,
+    "attention_members": 0, "progress": False, "device": "cpu", "random_state": 0,
+}  # fmt: skip
+ROWS, COLUMNS = 200_000, 10
+
+
+@pytest.fixture(params=["frame", "mapped from a file"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, 1)) + rng.normal(size=(ROWS, COLUMNS))
+    x[rng.random(x.shape) < 0.2] = np.nan
+    if request.param == "frame":
+        return pd.DataFrame({f"c{j}": x[:, j].copy() for j in range(COLUMNS)})
+    np.save(tmp_path / "table.npy", x)
+    return np.load(tmp_path / "table.npy", mmap_mode="r")
+
+
+@pytest.mark.filterwarnings("ignore:Imputed values are no better")
+def test_a_fit_takes_less_than_twice_the_table_and_completing_it_little_more_than_its_answer(
+    table: Any,
+) -> None:
+    size = ROWS * COLUMNS * 8
+    imputer = DiffPuter(**TINY).fit(table[:500])  # what is imported and kept for good
+    imputer.transform(table[:500])
+    tracemalloc.start()
+    try:
+        imputer.fit(table)
+        assert tracemalloc.get_traced_memory()[1] < 2 * size
+        tracemalloc.reset_peak()
+        completed = imputer.transform(table)
+        assert tracemalloc.get_traced_memory()[1] < 2.6 * size  # 1.0 of it is the completed table
+    finally:
+        tracemalloc.stop()
+    assert not np.isnan(np.asarray(completed)).any()
