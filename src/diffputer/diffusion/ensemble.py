@@ -299,6 +299,7 @@ class Ensemble(nn.Module):
         """Give how wide the draws of a part are, before all draws are given their shape."""
         return Width(self.linear_width if part == LINEAR else self.widths[part])
 
+    @torch.no_grad()
     def pool(self, rows: Rows, dtype: torch.dtype) -> Residuals:
         """Give the distribution that all parts that draw have together, of the cells of blank rows."""
         normal = normal_quantiles(rows.label.device)
