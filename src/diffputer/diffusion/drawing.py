@@ -21,8 +21,6 @@ as long as there are not more of them than three quarters of the steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -37,17 +35,6 @@ from .variants import Change
 
 #: By this part of the steps all categories are known, so that numbers can still follow them.
 REVEALED_BY = 0.75
-
-
-@dataclass
-class Drawn:
-    """Drawn values of unknown cells (of known ones anything) and levels of all categories.
-
-    Shape: x [n, p], levels [n, q].
-    """
-
-    x: Tensor
-    levels: Tensor
 
 
 def draw_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Rows
 from .dependence import Dependence
-from .drawing import Drawn, draw_rows
+from .drawing import draw_rows
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
@@ -23,6 +24,17 @@ from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
+
+
+@dataclass
+class Drawn:
+    """Drawn values of unknown cells (of known ones anything) and levels of all categories.
+
+    Shape: x [n, p], levels [n, q].
+    """
+
+    x: Tensor
+    levels: Tensor
 
 
 class Ensemble(nn.Module):

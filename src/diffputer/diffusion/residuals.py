@@ -189,10 +189,6 @@ class Width:
         stretched: Tensor = self.of_columns * reshape(r, self.shape)
         return stretched
 
-    def at_one(self) -> Tensor:
-        """Give how much wider residuals of one are. Shape: [p]."""
-        return self.stretch(torch.ones_like(self.of_columns))
-
 
 def reshape(r: Tensor, shape: Tensor) -> Tensor:
     """Give exp(a + b |r|) r, which rises with r as b is above -1 / CHANGES_UNTIL."""
