@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import warn_about_data
@@ -31,14 +32,14 @@ class EMRound:
         return self.held_out_error >= self.baseline_error
 
 
-def warn_if_useless(best: EMRound, falls_back: bool, in_a_budget: bool) -> None:
-    """Warn where the held-out cells say that column means would have done as well."""
+def warn_if_useless(best: EMRound, falls_back: bool, limits: Sequence[str]) -> None:
+    """Warn where held-out cells say that column means would have done as well; limits were set to the fit."""
     if best.useless:
         errors = best.held_out_error, best.baseline_error
         digits = 2 if f"{errors[0]:.2f}" != f"{errors[1]:.2f}" else 4
         other = (
-            "the fit was too short: try a larger time_budget"
-            if in_a_budget
+            f"the fit was too short: try a larger {' or '.join(limits)}"
+            if limits
             else "too few of their cells are observed in the same rows to tell"
         )
         instead = "; transform fills in column means instead, sample draws from the model all the same"

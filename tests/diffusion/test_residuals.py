@@ -126,6 +126,26 @@ def test_the_pool_has_the_quantiles_of_the_mixture(monkeypatch: pytest.MonkeyPat
         torch.testing.assert_close(share, torch.full((2, 1), NormalDist().cdf(r)), atol=0.03, rtol=0)
 
 
+@pytest.mark.parametrize("deviation", [0.5, 0.02, 0.001])
+def test_a_shape_widens_sure_cells_as_it_widens_others(deviation: float) -> None:
+    r = torch.linspace(-2, 2, 9)[:, None]
+    part = Normal(torch.zeros(9, 1), torch.full((9, 1), deviation))
+    pooled, shape = pool([Part(part, torch.ones(1), 1.0)], NORMAL), torch.tensor([-0.5, 0.3])
+    found = pooled.scores(reshape(pooled.of(part.scores(r)), shape))
+    torch.testing.assert_close(found, deviation * reshape(r, shape), atol=0.03 * deviation, rtol=0.03)
+
+
+@pytest.mark.parametrize("width", [1.0, 2.5, 3.0])
+def test_tails_of_wide_parts_are_in_the_pool(width: float) -> None:
+    parts = [
+        Part(Normal(torch.full((1, 1), at), torch.full((1, 1), 0.1)), torch.tensor([width]), 0.5)
+        for at in (0.0, 0.05)
+    ]
+    z = float(pool(parts, NORMAL).scores(NORMAL[:1][None])[0, 0])
+    share = sum(0.5 * NormalDist().cdf((z - at) / 0.1 / width) for at in (0.0, 0.05))
+    assert share == pytest.approx(QUANTILES[0], rel=0.1)
+
+
 def test_several_residuals_of_a_cell_are_mapped_like_one() -> None:
     rng = np.random.default_rng(0)
     quantiles = torch.from_numpy(rng.normal(size=(20, 3, len(QUANTILES)))).float()

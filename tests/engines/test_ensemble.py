@@ -284,6 +284,17 @@ def test_draws_of_a_copula_that_is_right_stay_as_they_are_however_sure_it_is() -
     model.linear_draws.fill_(1.0)
     calibrate(model, validation, engine.settings, torch.float32)
     assert ((model.linear_width > 0.8) & (model.linear_width < 1.25)).all(), model.linear_width
+    # Nor does a shape of all draws make its own narrower: it leaves the ends of 90 % intervals as they are.
+    rows, keys = validation.rows, torch.arange(len(validation.held))
+    ends = []
+    for shape in ([0.0, 0.0], [-0.3 * 1.645, 0.3]):
+        model.draw_shape.copy_(torch.tensor(shape))
+        pooled = model.pool_in(rows, torch.float32)
+        drawn = model.draw(LINEAR, None, rows, keys, torch.float32, pooled=pooled).x
+        left = drawn - validation.rows.x[:, [1, 0]]  # from the other column, which is nearly the same
+        tells = ~rows.known[:, 1] & rows.known[:, 0]
+        ends.append(float(left[tells, 1].abs().quantile(0.9)))
+    assert ends[1] == pytest.approx(ends[0], rel=0.12)
 
 
 def test_missing_categories_do_not_make_draws_of_the_copula_wide() -> None:

@@ -20,8 +20,9 @@ from torch import Tensor
 #: Levels of the quantiles that one evaluation gives.
 QUANTILES = (0.005, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.995)
 MEDIAN = QUANTILES.index(0.5)
-#: No cell is surer than this, in units of its column's deviation.
-SMALLEST_SPREAD = 0.02
+#: No cell is surer than this, in units of its column's deviation: as networks say it, and as all parts do
+#: together, of which the copula may be as sure as it likes.
+SMALLEST_SPREAD, SMALLEST_OF_POOL = 0.02, 1e-4
 #: Residuals are cut off here: beyond, the outermost quantiles say nothing.
 LARGEST_RESIDUAL = 5.0
 #: Widths that change from the middle to the ends do so until here.
@@ -40,15 +41,15 @@ class Residuals:
     Shape: quantiles [..., Q] in any order, normal [Q], the scores g of their levels.
     """
 
-    def __init__(self, quantiles: Tensor, normal: Tensor) -> None:
+    def __init__(self, quantiles: Tensor, normal: Tensor, smallest: float = SMALLEST_SPREAD) -> None:
         ordered = quantiles.sort(dim=-1).values
-        gaps = torch.maximum(ordered.diff(dim=-1), SMALLEST_SPREAD * normal.diff())
+        gaps = torch.maximum(ordered.diff(dim=-1), smallest * normal.diff())
         # A GPU sums up along the first dimension many times as fast as along the last.
         sums = gaps.movedim(-1, 0).contiguous().cumsum(dim=0).movedim(0, -1)
         steps = torch.nn.functional.pad(sums, (1, 0))
         self.middle = ordered[..., MEDIAN]
         self._quantiles = steps - steps[..., MEDIAN, None] + self.middle[..., None]
-        self._normal = normal
+        self._normal, self._smallest = normal, smallest
         low, high = MEDIAN - 3, MEDIAN + 3
         distance = self._quantiles[..., high] - self._quantiles[..., low]
         self.spread = (distance / (normal[high] - normal[low])).clamp_max(2.0)
@@ -58,8 +59,11 @@ class Residuals:
 
         Shape: z [...] or [..., k] -> as z.
         """
-        r = _follow(z, self._quantiles, self._normal.expand_as(self._quantiles))
-        return r.clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        return self.beyond(z).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+
+    def beyond(self, z: Tensor) -> Tensor:
+        """Give the same, not cut off."""
+        return _follow(z, self._quantiles, self._normal.expand_as(self._quantiles))
 
     def scores(self, r: Tensor) -> Tensor:
         """Give the scores with these residuals, one or several of each cell.
@@ -71,7 +75,7 @@ class Residuals:
 
     def at(self, cells: Tensor | slice) -> Residuals:
         """Give the maps of some cells, or rows. Shape: cells [...] -> maps of [cells]."""
-        return Residuals(self._quantiles[cells], self._normal)
+        return Residuals(self._quantiles[cells], self._normal, self._smallest)
 
 
 @dataclass
@@ -86,8 +90,12 @@ class Normal:
 
     def of(self, z: Tensor) -> Tensor:
         """Give the residuals of scores, one or several of each cell. Shape: z [...] or [..., k] -> as z."""
+        return self.beyond(z).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+
+    def beyond(self, z: Tensor) -> Tensor:
+        """Give the same, not cut off."""
         expected, deviation = self._for(z)
-        return ((z - expected) / deviation).clamp(-LARGEST_RESIDUAL, LARGEST_RESIDUAL)
+        return (z - expected) / deviation
 
     def scores(self, r: Tensor) -> Tensor:
         """Give the scores with residuals, one or several of each cell. Shape: r [...] or [..., k] -> as r."""
@@ -110,7 +118,7 @@ class Normal:
 
 
 #: Halvings of the range in which a quantile of several parts together lies; cells that are pooled at once.
-HALVINGS, CELLS_AT_ONCE = 8, 1 << 19
+HALVINGS, CELLS_AT_ONCE = 12, 1 << 19
 
 
 @dataclass
@@ -135,6 +143,7 @@ def pool(parts: list[Part], normal: Tensor) -> Residuals:
     return Residuals(
         torch.cat([_pool(parts, slice(start, start + step), normal) for start in range(0, max(1, n), step)]),
         normal,
+        SMALLEST_OF_POOL,
     )
 
 
@@ -152,7 +161,7 @@ def _pool(parts: list[Part], rows: slice, normal: Tensor) -> Tensor:
     for _ in range(HALVINGS if len(parts) > 1 else 0):
         middle, below = (low + high) / 2, torch.zeros_like(low)
         for part, one, width in zip(parts, maps, widths, strict=True):
-            below += part.weight * torch.special.ndtr(one.of(middle) / width)
+            below += part.weight * torch.special.ndtr(one.beyond(middle) / width)
         low, high = torch.where(below < levels, middle, low), torch.where(below < levels, high, middle)
     return (low + high) / 2
 

@@ -306,31 +306,39 @@ class ConditionalEngine:
         numeric, categorical = self._columns.numeric, self._columns.categorical
         result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(5)))
         at_ends = torch.special.ndtri(torch.tensor(ends, device=self._device))
-        points, weights = (part.to(self._device) for part in normal_points(*DEVIATION_POINTS))
-        weights = weights[:, None, None]
         rows = np.flatnonzero(missing.any(axis=1))
         for part, answer in self._predictions(x[rows], missing[rows], progress):
             size, at = part.stop - part.start, rows[part]
             if numeric.size:  # torch warns of the deviation of nothing
-                low, high = self._values_at(answer.quantiles, at_ends)[:, :size].cpu().numpy()
+                low, high = (v[:size].cpu().numpy() for v in self._values_at(answer.quantiles, at_ends))
                 result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
-                values = self._values_at(answer.quantiles, points)[:, :size].double()
-                far = (values - (weights * values).sum(dim=0)).square()
-                result.deviation[np.ix_(at, numeric)] = (weights * far).sum(dim=0).sqrt().cpu().numpy()
+                result.deviation[np.ix_(at, numeric)] = self._deviation(answer.quantiles)[:size].cpu().numpy()
             for j, probabilities in zip(categorical, answer.probabilities, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
                 result.probability[at, j], result.level[at, j] = probability, level
         return result
 
-    def _values_at(self, quantiles: Tensor, r: Tensor) -> Tensor:
-        """Give the values with any residuals, as held-out cells bear them out.
+    def _deviation(self, quantiles: Tensor) -> Tensor:
+        """Give the deviations of cells, with few tensors of their number. Shape: [n, p, Q] -> [n, p]."""
+        points, weights = normal_points(*DEVIATION_POINTS)
+        (middle,) = self._values_at(quantiles, torch.zeros(1, device=quantiles.device))
+        first, second = (torch.zeros_like(middle, dtype=torch.float64) for _ in range(2))
+        values = self._values_at(quantiles, points.to(quantiles.device))
+        for value, weight in zip(values, weights.tolist(), strict=True):
+            far = (value - middle).double()  # what is near to the middle does not cancel
+            first += weight * far
+            second += weight * far.square()
+        return (second - first.square()).clamp_min(0).sqrt()
 
-        Shape: quantiles [n, p, Q], r [L] -> [L, n, p].
+    def _values_at(self, quantiles: Tensor, r: Tensor) -> Iterator[Tensor]:
+        """Give the values with any residuals, as held-out cells bear them out, one after the other.
+
+        Shape: quantiles [n, p, Q], r [L] -> L of [n, p].
         """
         residuals = Residuals(quantiles, normal_quantiles(quantiles.device))
         at = Width(self.model.stretch, self.model.cell_shape).stretch(r[:, None])
-        scores = (residuals.scores(some.expand(quantiles.shape[:-1])) for some in at)
-        return torch.stack([self.model.marginals.values_at(z) for z in scores])
+        for some in at:
+            yield self.model.marginals.values_at(residuals.scores(some.expand(quantiles.shape[:-1])))
 
     def _join(self, numbers: Tensor, levels: list[Tensor]) -> Floats:
         """Put numeric and categorical columns side by side. Shape: [n, p], q of [n] -> [n, c]."""

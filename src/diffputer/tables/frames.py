@@ -240,7 +240,8 @@ class _ColumnsOfArray(Sequence[Cells]):
     def __getitem__(self, index: int | slice) -> Cells | Sequence[Cells]:
         if isinstance(index, slice):
             return [self[column] for column in range(*index.indices(len(self)))]
-        return cells_of_numpy(self._array[:, index], index)
+        column = range(len(self))[index]
+        return cells_of_numpy(self._array[:, column], column)
 
 
 def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
