@@ -158,8 +158,7 @@ planned_steps
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
             if self._holes(table).any():
-                limits = [name for name in ("time_budget", "max_steps") if getattr(self, name) is not None]
-                warn_if_useless(result.best, result.falls_back, limits)
+                warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
         return self
 

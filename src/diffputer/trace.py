@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .errors import warn_about_data
@@ -32,11 +31,15 @@ class EMRound:
         return self.held_out_error >= self.baseline_error
 
 
-def warn_if_useless(best: EMRound, falls_back: bool, limits: Sequence[str]) -> None:
-    """Warn where held-out cells say that column means would have done as well; limits were set to the fit."""
+def warn_if_useless(
+    best: EMRound, falls_back: bool, time_budget: float | None, max_steps: int | None
+) -> None:
+    """Warn where held-out cells say that column means would have done as well, and name the fit's limits."""
     if best.useless:
         errors = best.held_out_error, best.baseline_error
         digits = 2 if f"{errors[0]:.2f}" != f"{errors[1]:.2f}" else 4
+        given = {"time_budget": time_budget, "max_steps": max_steps}
+        limits = [name for name, limit in given.items() if limit is not None]
         other = (
             f"the fit was too short: try a larger {' or '.join(limits)}"
             if limits
