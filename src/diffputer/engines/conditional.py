@@ -309,7 +309,7 @@ class ConditionalEngine:
         rows = np.flatnonzero(missing.any(axis=1))
         for part, answer in self._predictions(x[rows], missing[rows], progress):
             size, at = part.stop - part.start, rows[part]
-            if numeric.size:  # torch warns of the deviation of nothing
+            if numeric.size:
                 low, high = (v[:size].cpu().numpy() for v in self._values_at(answer.quantiles, at_ends))
                 result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
                 result.deviation[np.ix_(at, numeric)] = self._deviation(answer.quantiles)[:size].cpu().numpy()
