@@ -53,7 +53,10 @@ PARTS = (
     Part(
         "2,000 rows, rows not seen in the fit",
         "small", "mcar", "out_of_sample",
-        ("The same tables cut to 2,000 rows for the fit and 2,000 to complete, on a CPU.",),
+        (
+            "The same tables cut to 2,000 rows for the fit and 2,000 to complete, on a CPU; em-miwae of News and "
+            "two of its masks of Default on a GPU.",
+        ),
     ),
     Part("2,000 rows, the table of the fit", "small", "mcar", "in_sample"),
 )  # fmt: skip
