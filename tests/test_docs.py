@@ -303,11 +303,14 @@ def test_the_table_of_record_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_page_of_results_is_that_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from diffputer.benchmark.report.results_page import make_page, read_suites
+    from diffputer.benchmark.report.results_page import make_report, read_suites, write_page
 
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs" / "results.md").read_text()
-    assert make_page(read_suites()) == page, "make record"
+    report = make_report(read_suites())
+    assert write_page(report) == page, "make record"
+    for picture in report.pictures:
+        assert (ROOT / "docs" / "images" / f"{picture.name}.png").exists()
 
 
 def test_hyperimpute_really_imputed_in_the_rows_of_record() -> None:

@@ -21,7 +21,8 @@ from diffputer.benchmark.report.notes import Note, find_note, read_notes
 from diffputer.benchmark.report.of_record import keep_record
 from diffputer.benchmark.report.readme import replace_table, summarise
 from diffputer.benchmark.report.records import admit_rows
-from diffputer.benchmark.report.results_page import make_page
+from diffputer.benchmark.report.results_page import make_report as make_results
+from diffputer.benchmark.report.results_page import write_page
 from diffputer.benchmark.report.terminal import print_report
 from diffputer.errors import InputError
 
@@ -440,10 +441,24 @@ def test_the_page_of_results_has_both_settings_of_every_mechanism():
             for setting in ("in_sample", "out_of_sample")
         ]
         suites[f"paper-{mechanism}"] = admit_rows(rows)
-    page = make_page(suites)
+    page = write_page(make_results(suites))
     for mechanism in ("MCAR", "MAR", "MNAR"):
         for setting in ("in sample", "out of sample"):
             assert page.count(f"### MAE (× 100), {setting}, {mechanism} 30 %") == 1
     assert "## At random, rows not seen in the fit" in page
     assert "## Not at random, rows not seen in the fit" in page
     assert "2,000 rows" not in page  # a suite that has no results
+    assert "Sampling steps" not in page
+
+
+def test_the_page_of_results_has_the_curves_that_there_are():
+    curve = [
+        make_row("diffputer-paper", "california", setting="out_of_sample", mae=mae, em_round=em_round)
+        for em_round, mae in (("1", "0.5"), ("2", "0.4"), ("", "0.3"))
+    ]
+    report = make_results({"ablation-em-rounds": admit_rows(curve)})
+    page = write_page(report)
+    assert "## EM rounds" in page
+    assert "So far: california; mask 0." in page
+    assert "](images/ablation-em-rounds.png)" in page
+    assert [picture.name for picture in report.pictures] == ["ablation-em-rounds"]

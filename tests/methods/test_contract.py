@@ -159,6 +159,14 @@ def test_a_column_that_was_complete_may_have_holes_later(name: str) -> None:
     check(TEST, method.fit(table, CATEGORICAL, seed=0).transform(TEST))
 
 
+def test_columns_may_never_be_there_together(name: str) -> None:
+    # Two tables one below the other: no row tells what x and town have to do with each other.
+    stacked = TRAIN.copy()
+    stacked.loc[stacked.index[:75], "x"] = np.nan
+    stacked.loc[stacked.index[75:], "town"] = None
+    check(stacked, make(name).fit_transform(stacked, CATEGORICAL, seed=0))
+
+
 def test_facts_are_complete(name: str) -> None:
     facts, _ = METHODS[name]
     assert facts.name == name

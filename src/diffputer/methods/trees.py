@@ -51,6 +51,8 @@ GBT_PER_COLUMN = Facts(
 )
 #: Levels up to which HistGradientBoosting knows a category as such.
 MOST_LEVELS = 255
+#: HistGradientBoosting's default: it splits by no column that has fewer values, and fails where one has none.
+SMALLEST_LEAF = 20
 
 
 class MissForest(CodedMethod):
@@ -129,9 +131,12 @@ class BoostedColumns(CodedMethod):
         self._fallback = np.where(n_levels > 0, most_frequent(x, n_levels), np.nanmean(x, axis=0))
         self._models = [self._grow(x, j, seed) for j in range(x.shape[1])]
 
-    def _grow(self, x: Floats, j: int, seed: int) -> Any:
+    def _grow(self, x: Floats, j: int, seed: int) -> tuple[NDArray[np.bool_], Any] | None:
+        """Give a column's model and the columns that it takes; None where nothing tells of it."""
         known = ~np.isnan(x[:, j])
-        others = np.delete(self._n_levels, j)
+        told = (~np.isnan(x[known])).sum(axis=0) >= SMALLEST_LEAF
+        told[j] = False
+        others = self._n_levels[told]
         if len(np.unique(x[known, j])) == 1 or len(others) == 0:
             return None
         options = {
@@ -148,13 +153,15 @@ class BoostedColumns(CodedMethod):
             model = HistGradientBoostingClassifier(**options)
         else:
             model = HistGradientBoostingRegressor(loss=self.settings["loss"], **options)
-        return model.fit(np.delete(x[known], j, axis=1), x[known, j])
+        return told, model.fit(x[np.ix_(known, told)], x[known, j])
 
     def _complete(self, x: Floats) -> Floats:
         completed = x.copy()
-        for j, model in enumerate(self._models):
+        for j, grown in enumerate(self._models):
             holes = np.isnan(x[:, j])
-            if holes.any():
-                rest = np.delete(x[holes], j, axis=1)
-                completed[holes, j] = self._fallback[j] if model is None else model.predict(rest)
+            if holes.any() and grown is None:
+                completed[holes, j] = self._fallback[j]
+            elif holes.any():
+                told, model = grown
+                completed[holes, j] = model.predict(x[np.ix_(holes, told)])
         return completed

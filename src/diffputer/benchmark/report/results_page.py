@@ -1,25 +1,34 @@
-"""The page of results: every table of the paper's comparison, ours beside theirs, from the rows of record.
+"""The page of results: tables and curves of the paper's comparison, ours beside theirs, from committed rows.
 
-``make record`` writes it: ``python -m diffputer.benchmark.report.results_page docs/results.md``.
+``make record`` writes it: ``python -m diffputer.benchmark.report.results_page docs/results.md``; the figures
+are put into ``images`` beside it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from ..published import find_published
 from .document import LEGEND, describe_common, describe_friedman, make_boards
+from .drawing import save_png
 from .entries import list_entries
-from .layout import Report, Section
+from .layout import Picture, Report, Section
 from .leaderboard import Leaderboard
 from .markdown import write_markdown
+from .measures import MEASURES, order_datasets
 from .of_record import describe_absent, keep_record
 from .records import Results
+from .series import draw_draws, draw_em_curve, draw_rates, draw_steps
 from .tabulate import tabulate_board
 
 _MEASURES = ("mae", "mae_median", "rmse", "accuracy")
+#: Of figures.
+_ERROR, _SETTING = MEASURES["mae"], "out_of_sample"
 
 
 @dataclass(frozen=True)
@@ -54,28 +63,64 @@ PARTS = (
         "2,000 rows, rows not seen in the fit",
         "small", "mcar", "out_of_sample",
         (
-            "The same tables cut to 2,000 rows for the fit and 2,000 to complete, on a CPU; em-miwae of News and "
-            "two of its masks of Default on a GPU.",
+            "The same tables cut to 2,000 rows for the fit and 2,000 to complete, on a CPU; em-miwae of News "
+            "and two of its masks of Default on a GPU.",
         ),
     ),
     Part("2,000 rows, the table of the fit", "small", "mcar", "in_sample"),
 )  # fmt: skip
 
 
-def make_page(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> str:
-    """Write the page.
+@dataclass(frozen=True)
+class Curve:
+    """A suite that the paper shows as curves: how they are drawn, and what is said of them."""
+
+    title: str
+    suite: str
+    draw: Callable[[Results], Figure | None]
+    words: tuple[str, ...] = ()
+
+
+def _draw_em(results: Results) -> Figure | None:
+    return draw_em_curve(results.curve, list_entries(results.final), _ERROR, _SETTING)
+
+
+def _draw_draws(results: Results) -> Figure | None:
+    return draw_draws(results.final, list_entries(results.final), _ERROR, _SETTING)
+
+
+def _draw_steps(results: Results) -> Figure | None:
+    return draw_steps(results.final, list_entries(results.final), _ERROR, MEASURES["seconds"], _SETTING)
+
+
+def _draw_rates(results: Results) -> Figure | None:
+    return draw_rates(results.final, list_entries(results.final), _ERROR, _SETTING, "mcar")
+
+
+CURVES = (
+    Curve(
+        "EM rounds", "ablation-em-rounds", _draw_em,
+        ("Every round of the published algorithm, and of the default engine, which has one.",),
+    ),
+    Curve("Number of draws N", "ablation-draws", _draw_draws),
+    Curve("Sampling steps M against time", "ablation-sampling-steps", _draw_steps),
+    Curve("Share of missing cells", "ablation-missing-ratio", _draw_rates),
+)  # fmt: skip
+
+
+def make_report(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> Report:
+    """Make the page's tables and figures.
 
     Parameters
     ----------
     results : dict
         Suite -> its results; suites that lack are left out.
     parts : tuple of Part
-        Headings, in this order.
+        Headings of tables, in this order; curves come after them.
 
     Returns
     -------
-    str
-        Markdown.
+    Report
     """
     about = (
         "Made of the rows in benchmarks/results by make record: DiffPuter as it is, and its rivals with the "
@@ -92,7 +137,13 @@ def make_page(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> s
             absent = describe_absent([part.suite], (r for r in kept.final if r.mechanism == part.mechanism))
             sections.append(Section(part.title, words=(*part.words, *filter(None, [absent]))))
             sections += [_write(board) for board in _make_boards(kept, part)]
-    return write_markdown(Report("Results", tuple(sections)))
+    sections += [_draw(curve, results[curve.suite]) for curve in CURVES if curve.suite in results]
+    return Report("Results", tuple(sections))
+
+
+def write_page(report: Report) -> str:
+    """Write the page as Markdown, with figures in ``images`` beside it."""
+    return write_markdown(report, {picture.name: f"images/{picture.name}.png" for picture in report.pictures})
 
 
 def _make_boards(results: Results, part: Part) -> list[Leaderboard]:
@@ -113,12 +164,35 @@ def _write(board: Leaderboard) -> Section:
     return Section(table.title, 3, tuple(filter(None, words)), (replace(table, title=""),))
 
 
-def read_suites() -> dict[str, Results]:
-    """Read what is in benchmarks/results of the page's suites."""
-    from ..table_command import read_results
+def _draw(curve: Curve, results: Results) -> Section:
+    figure = curve.draw(results)
+    pictures = () if figure is None else (Picture(curve.suite, f"{curve.title}: {_ERROR.heading}", figure),)
+    done = [record for record in results.final if record.setting == _SETTING and not record.error]
+    masks = sorted({record.mask_seed for record in done})
+    extent = (
+        f"So far: {', '.join(order_datasets({record.dataset for record in done}))}; "
+        f"mask{'s' * (len(masks) != 1)} {', '.join(map(str, masks))}. "
+        f"diffputer bench table {curve.suite} has the numbers, diffputer bench run {curve.suite} the rest."
+    )
+    return Section(curve.title, words=(*curve.words, extent), pictures=pictures)
 
-    return {suite: read_results((suite,)) for suite in dict.fromkeys(part.suite for part in PARTS)}
+
+def read_suites() -> dict[str, Results]:
+    """Read what is in benchmarks/results of the page's suites; there need not be curves."""
+    from ..table_command import RESULTS_FOLDER, read_results
+
+    curves = (curve.suite for curve in CURVES if (RESULTS_FOLDER / curve.suite).is_dir())
+    suites = dict.fromkeys((*(part.suite for part in PARTS), *curves))
+    return {suite: read_results((suite,)) for suite in suites}
+
+
+def main(page: Path) -> None:
+    """Write the page and its figures."""
+    report = make_report(read_suites())
+    page.write_text(write_page(report), encoding="utf-8")
+    for picture in report.pictures:
+        save_png(picture.figure, page.parent / "images" / f"{picture.name}.png")
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(make_page(read_suites()), encoding="utf-8")
+    main(Path(sys.argv[1]))
