@@ -94,9 +94,21 @@ def test_entries_are_named_by_method_then_label_then_what_differs():
     ]
     names = [entry.name for entry in list_entries(admit_rows(rows).final).values()]
     assert names == [
-        "mean", "knn: few", "knn: many", "mice: same, steps=1", "mice: same, steps=2",
+        "mean", "knn: few", "knn: many", "mice, steps=1", "mice, steps=2",
         "em [aaaaaa]", "em [bbbbbb]",
     ]  # fmt: skip
+
+
+def test_entries_whose_settings_follow_from_devices_are_named_by_them():
+    rows = [
+        make_row("ours", label="usual", settings={"width": 512, "depth": 4}, device="NVIDIA H200"),
+        make_row("ours", label="usual", settings={"width": 64, "depth": 2}, device="A", threads="1"),
+        make_row("ours", label="quick", settings={"width": 8, "depth": 1}, device="B", threads="2"),
+    ]
+    names = [entry.name for entry in list_entries(admit_rows(rows).final).values()]
+    assert names == ["ours: usual on NVIDIA H200", "ours: usual on a CPU", "ours: quick"]
+    names = [entry.name for entry in list_entries(admit_rows(rows[:2]).final).values()]
+    assert names == ["ours on NVIDIA H200", "ours on a CPU"]
 
 
 def test_entries_know_their_name_in_the_paper():

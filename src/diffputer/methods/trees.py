@@ -159,7 +159,7 @@ class BoostedColumns(CodedMethod):
         completed = x.copy()
         for j, grown in enumerate(self._models):
             holes = np.isnan(x[:, j])
-            if holes.any() and grown is None:
+            if grown is None:
                 completed[holes, j] = self._fallback[j]
             elif holes.any():
                 told, model = grown

@@ -49,7 +49,9 @@ class Entry:
 def list_entries(
     records: Iterable[Record], published_name: Callable[[str], str | None] = find_published_name
 ) -> dict[Key, Entry]:
-    """Name every entry: by its method, and where several have that, by label, then by what differs.
+    """Name every entry: by its method, and where several have that, by label, device, then by what differs.
+
+    DiffPuter's settings are others on a GPU than on a CPU unless they are given, so devices come first.
 
     Parameters
     ----------
@@ -76,8 +78,12 @@ def list_entries(
     names = {key: key[0] for key in of_key}
     labels = {key: next((r.label for r in reversed(of_key[key]) if r.label), "") for key in of_key}
     for same in _ambiguous(names):
-        for key in same:
+        for key in same if len({labels[key] for key in same}) > 1 else ():
             names[key] = f"{key[0]}: {labels[key]}" if labels[key] else key[0]
+    for same in _ambiguous(names):
+        places = [_name_place(of_key[key]) for key in same]
+        for key, place in zip(same, places, strict=True) if len(set(places)) == len(same) else ():
+            names[key] += f" on {place}" if place else ""
     for same in _ambiguous(names):
         words = describe_differences([of_key[key][-1].settings for key in same])
         for key, difference in zip(same, words, strict=True):
@@ -93,6 +99,12 @@ def list_entries(
         )
         for key in of_key
     }  # fmt: skip
+
+
+def _name_place(records: Iterable[Record]) -> str:
+    """Name the devices of results, CPUs as one."""
+    classes = (name_class(record.machine) for record in records if record.machine)
+    return " and ".join(dict.fromkeys("a CPU" if name.startswith("CPU") else name for name in classes))
 
 
 def _ambiguous(names: dict[Key, str]) -> list[list[Key]]:
