@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from diffputer.benchmark.table_command import find_files, table
+from diffputer.benchmark.table_command import find_files, read_results, table
 from diffputer.benchmark.task import TASK_MECHANISMS
 
 from .report_rows import Row, make_grid, make_row
@@ -95,6 +95,18 @@ def test_the_ranking_of_record_has_diffputer_and_no_experiments(suite, format):
     assert "miceforest" in absent
     assert not {"mean", "knn", "diffputer-balanced"} & set(absent.split(", "))
     assert "2 entries on the 18 tasks" in " ".join(run(*names).split())
+
+
+def test_experiments_do_not_replace_results_of_record(tmp_path):
+    usual = make_row("diffputer-conditional", mae="0.3", label="diffputer-balanced")
+    record = write(tmp_path / "record.csv", [usual, make_row("mean", mae="0.8")])
+    again = write(tmp_path / "again.csv", [usual | {"mae": "0.2", "label": "timed again"}])
+    for files in ((record, again), (again, record)):
+        results = read_results([str(file) for file in files], record=True)
+        assert {r.method: r.values["mae"] for r in results.final} == {
+            "diffputer-conditional": 0.3,
+            "mean": 0.8,
+        }
 
 
 def test_a_method_can_be_ranked_by_name(suite):

@@ -170,6 +170,22 @@ def test_fronts_do_not_join_seconds_of_different_devices():
         assert words == ["Pareto front ①", "Pareto front ②"]
 
 
+def test_a_panel_has_the_devices_of_its_own_data_set():
+    rows = [
+        make_row(method, dataset, mae=error, fit_seconds=seconds, device="A", threads=threads)
+        for method, dataset, error, seconds, threads in (
+            ("mean", "letter", "0.8", "1", "1"), ("forest", "letter", "0.5", "9", "1"),
+            ("mean", "news", "0.8", "1", "1"), ("forest", "news", "0.5", "9", "10"),
+        )
+    ]  # fmt: skip
+    figure = draw(rows)[f"seconds-by-dataset-{BOARD}"]
+    fronts = {
+        axes.get_title(loc="left"): [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+        for axes in figure.axes
+    }
+    assert {name: len(lines) for name, lines in fronts.items()} == {"letter": 1, "news": 0}
+
+
 def test_both_figures_of_seconds_have_those_of_an_idle_machine_and_name_who_had_none():
     rows = [
         make_row("knn", mask=0, fit_seconds="1", transform_seconds="1", alone="True"),

@@ -172,14 +172,15 @@ def test_missforest_ends_with_the_round_before_the_change_grew() -> None:
 
 
 def test_missforest_has_the_leaves_and_the_tried_columns_of_rs() -> None:
-    # R's missForest: nodesize 1 of numbers, 5 of factors; mtry is floor(sqrt(columns)), a factor being one.
+    # R's missForest: nodesize 1 of numbers, 5 of factors; mtry is floor(sqrt(columns)). There a factor is one
+    # column, here one for each level.
     rng = np.random.default_rng(9)
     frame = pd.DataFrame({name: rng.normal(size=80) for name in "abcde"})
     frame["level"] = rng.choice(list("uvwxyz"), size=80)
     method = make_method("missforest", n_trees=2, max_iter=1).fit(frame, ["level"], 0)
     forests = method._forests  # type: ignore[attr-defined]
     assert [forests[j].min_samples_leaf for j in range(6)] == [1] * 5 + [5]
-    assert {forest.max_features for forest in forests.values()} == {2}
+    assert {forest.max_features for forest in forests.values()} == {3}
 
 
 def test_what_a_broken_hyperimpute_gives_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +234,27 @@ def test_boosted_trees_bear_a_level_that_occurs_once() -> None:
     frame = pd.DataFrame({"a": a, "level": levels})
     method = make_method("gbt-per-column", n_trees=3).fit(frame, ["level"], 0)
     assert method.transform(frame)["level"].notna().all()
+
+
+def test_boosted_trees_do_not_diverge_where_levels_hardly_occur() -> None:
+    rng = np.random.default_rng(3)
+    n, frequencies = 4_000, np.exp(-np.arange(11.0))
+
+    def draw() -> np.ndarray:
+        return rng.choice(11, size=n, p=frequencies / frequencies.sum())
+
+    first = draw()
+    second = np.where(rng.random(n) < 0.85, first, draw())
+    third = np.where(rng.random(n) < 0.85, second, draw())
+    third[third == 10], third[0] = 0, 10  # a level that occurs once: no early stop
+    truth = pd.DataFrame({"first": first, "second": second, "third": third}).astype(str)
+    truth["x"] = rng.normal(size=n)
+    holes = rng.random(n) < 0.3
+    holes[0] = False
+    table = truth.assign(third=truth["third"].mask(holes))
+    completed = make_method("gbt-per-column").fit_transform(table, ["first", "second", "third"], 0)
+    right = (completed["third"] == truth["third"])[holes].mean()
+    assert right > 0.85  # 0.68 without a penalty
 
 
 def test_mice_does_not_leave_what_was_observed_unless_told() -> None:

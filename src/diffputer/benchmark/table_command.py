@@ -214,8 +214,9 @@ def find_files(suite: str) -> list[Path]:
     )
 
 
-def read_results(suites: Sequence[str]) -> Results:
-    """Read the results of suites, folders or files, and keep what can be compared."""
+def read_results(suites: Sequence[str], record: bool = False) -> Results:
+    """Read the results of suites, folders or files, and keep what can be compared; or what is of record."""
+    from .report.of_record import is_of_record
     from .report.records import admit_rows
     from .results import read_rows
 
@@ -226,7 +227,7 @@ def read_results(suites: Sequence[str]) -> Results:
             rows += read_rows(path)
         except UnicodeDecodeError as error:
             raise InputError(f"Results must be CSV in UTF-8, however: {path} is not.") from error
-    results = admit_rows(rows)
+    results = admit_rows(rows, is_of_record) if record else admit_rows(rows)
     if not results.final and not results.curve:
         reasons = "; ".join(refusal.reason for refusal in results.refused)
         raise InputError(
@@ -240,7 +241,7 @@ def _keep_record(results: Results, suites: Sequence[str]) -> tuple[Results, str]
     """Leave out what is not of record, and say so; name methods of the suites that have no results."""
     from .report.of_record import describe_absent, keep_record
 
-    kept = keep_record(results)
+    kept = keep_record(read_results(suites, record=True))
     if not kept.final:
         raise InputError(
             "--record must find results of DiffPuter as it is, however: these rows have none on a task that "

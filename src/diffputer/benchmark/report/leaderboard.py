@@ -14,7 +14,7 @@ from ...errors import InputError
 from ..published import PUBLISHED_RATE, find_published
 from .entries import Entry, Key
 from .measures import OF_DRAWS, Measure, order_datasets
-from .records import Record, name_kind
+from .records import Record, name_class, name_kind
 from .statistics import Friedman, Pair, compare_pairs, rank_rows, run_friedman
 
 _SETTING_TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
@@ -42,6 +42,8 @@ class Score:
         Masks during whose run the machine did other work as well.
     drawn
         Whether the method was asked for draws as well.
+    classes
+        Of the devices; seconds compare where these are the same.
     """
 
     by_mask: Mapping[int, float]
@@ -51,6 +53,7 @@ class Score:
     doubtful: bool = False
     busy: frozenset[int] = frozenset()
     drawn: bool = True
+    classes: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float | None:
@@ -341,7 +344,9 @@ def _make_score(group: Sequence[Record], name: str, published: tuple[float, bool
     number, doubtful = published or (None, False)
     scored = [r for r in group if name in r.values]
     busy = frozenset(r.mask_seed for r in scored if not r.alone)
-    return Score(values, failures, cannot, number, doubtful, busy, all(r.rows_drawn for r in scored))
+    drawn = all(r.rows_drawn for r in scored)
+    classes = tuple(dict.fromkeys(name_class(r.machine) for r in scored if r.machine))
+    return Score(values, failures, cannot, number, doubtful, busy, drawn, classes)
 
 
 def _refuse_other_draws(

@@ -23,7 +23,7 @@ def keep_record(results: Results) -> Results:
     of DiffPuter's: a rival is not left out because it is slower than others. Results on other masks are
     kept, for the cells of tables; where DiffPuter has no task in common with others, nothing is.
     """
-    kept = [r for r in results.final if _is_of_record(r)]
+    kept = [r for r in results.final if is_of_record(r)]
     tasks: dict[tuple[str, float, str], dict[tuple[str, str], set[TaskKey]]] = {}
     for record in kept:
         if not record.error:
@@ -31,7 +31,7 @@ def keep_record(results: Results) -> Results:
             of_entry.setdefault(record.entry, set()).add(record.task)
     common = {kind: frozenset(found) for kind, group in tasks.items() if (found := _find_tasks(group))}
     final = (r for r in kept if (r.mechanism, r.rate, r.setting) in common)
-    curve = tuple(r for r in results.curve if _is_of_record(r))
+    curve = tuple(r for r in results.curve if is_of_record(r))
     named = {str(r) for r in (*kept, *curve)}
     repeated = (name for name in results.repeated if name in named)
     return dataclasses.replace(
@@ -68,7 +68,8 @@ def _find_tasks(of_entry: Mapping[tuple[str, str], set[TaskKey]]) -> set[TaskKey
     return {task for task in set.intersection(*ours, *full) if task[0] in datasets}
 
 
-def _is_of_record(record: Record) -> bool:
+def is_of_record(record: Record) -> bool:
+    """Whether a result is a rival's, or of DiffPuter as it is."""
     return not _is_ours(record) or record.label in LABELS
 
 

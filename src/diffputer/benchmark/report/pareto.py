@@ -44,12 +44,13 @@ Classes = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds and error of an entry; the loss decides which is better."""
+    """Seconds and error of an entry, on devices of these classes; the loss decides which is better."""
 
     entry: Entry
     seconds: float
     value: float
     loss: float
+    classes: Classes
 
 
 def find_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -138,7 +139,7 @@ def draw_error_against_seconds(
         average, time = errors.average(entry), average_seconds(errors, seconds, entry)
         if average is None or time is None:
             continue
-        points.append(Point(entry, time, average, errors.measure.loss(average)))
+        points.append(Point(entry, time, average, errors.measure.loss(average), entry.classes))
     if not points:
         return None
     n = len(errors.common_datasets)
@@ -153,7 +154,7 @@ def draw_error_against_seconds(
     figure = new_figure(8.6, 5.2, title_seconds(errors), note)
     axes = figure.add_subplot()
     clean(axes)
-    fronts = _style_fronts([p.entry for p in points], numbers)
+    fronts = _style_fronts(points, numbers)
     _draw_points(axes, points, style_entries(everyone), fronts, errors.measure.scale)
     _frame(axes, errors, points)
     axes.set_xlabel("seconds to fit and complete (logarithmic)", fontsize=SMALL + 1, color=GREY)
@@ -184,7 +185,7 @@ def draw_error_against_seconds_by_dataset(
             score, time = errors.score(entry, dataset), seconds.score(entry, dataset)
             if score is None or time is None or score.mean is None or not time.quiet_mean:
                 continue
-            point = Point(entry, time.quiet_mean, score.mean, errors.measure.loss(score.mean))
+            point = Point(entry, time.quiet_mean, score.mean, errors.measure.loss(score.mean), time.classes)
             panels.setdefault(dataset, []).append(point)
     if not panels:
         return None
@@ -196,7 +197,7 @@ def draw_error_against_seconds_by_dataset(
     note = f"{describe_devices(present, numbers)} {describe_busy(seconds, present)}".rstrip()
     if shown:
         note += f" Crosses: the paper's error and training seconds ({PUBLISHED_DEVICE})."
-    fronts = _style_fronts(present, numbers)
+    fronts = _style_fronts([point for points in panels.values() for point in points], numbers)
     of_fronts = _list_fronts(list(panels.values()), fronts)
     names = {e.key: wrap(_name_with_numbers(e, numbers), 34) for e in present}
     lines = sum(name.count("\n") + 1 for name in names.values()) + len(of_fronts) + 1
@@ -270,10 +271,10 @@ def _find_published_points(errors: Leaderboard, dataset: str) -> list[tuple[str,
 
 
 def _find_fronts(points: Sequence[Point]) -> dict[Classes, list[Point]]:
-    """Give the front of the entries of the same classes of devices, where it has two points at least."""
+    """Give the front of the points of the same classes of devices, where it has two at least."""
     groups: dict[Classes, list[Point]] = {}
     for point in points:
-        groups.setdefault(point.entry.classes, []).append(point)
+        groups.setdefault(point.classes, []).append(point)
     fronts = {
         classes: [group[i] for i in find_front([(p.seconds, p.loss) for p in group])]
         for classes, group in groups.items()
@@ -281,10 +282,10 @@ def _find_fronts(points: Sequence[Point]) -> dict[Classes, list[Point]]:
     return {classes: front for classes, front in fronts.items() if len(front) > 1}
 
 
-def _style_fronts(entries: Sequence[Entry], numbers: Mapping[str, str]) -> dict[Classes, dict[str, Any]]:
+def _style_fronts(points: Sequence[Point], numbers: Mapping[str, str]) -> dict[Classes, dict[str, Any]]:
     """Give every front a dash of its own, and a label that tells its devices where they differ."""
     order = list(numbers)
-    groups = sorted({e.classes for e in entries}, key=lambda classes: [order.index(c) for c in classes])
+    groups = sorted({p.classes for p in points}, key=lambda classes: [order.index(c) for c in classes])
     return {
         classes: {
             **_FRONT,

@@ -214,7 +214,7 @@ def summarise_record() -> tuple[str, Figure | None]:
     """
     from ..table_command import read_results
 
-    kept = keep_record(read_results(RECORD))
+    kept = keep_record(read_results(RECORD, record=True))
     absent = describe_absent(RECORD, kept.final)
     unseen, _ = summarise(kept, on_seconds=False)
     fitted, figure = summarise(kept, setting="in_sample", absent=absent)

@@ -110,7 +110,9 @@ class Results:
     ranked_on: Mapping[tuple[str, float, str], frozenset[tuple[str, int]]] | None = None
 
 
-def admit_rows(rows: Iterable[Mapping[str, Any]]) -> Results:
+def admit_rows(
+    rows: Iterable[Mapping[str, Any]], wanted: Callable[[Record], bool] = lambda record: True
+) -> Results:
     """Read rows and keep those that can be compared.
 
     Refused are rows that cannot be read or have scores that cannot be, such as a negative MAE, of another
@@ -121,6 +123,8 @@ def admit_rows(rows: Iterable[Mapping[str, Any]]) -> Results:
     ----------
     rows : iterable of dict
         With the columns of `diffputer.benchmark.results.FIELDS`, as text or as numbers; columns may lack.
+    wanted : callable
+        Whether a row counts; one that does not replaces none that does.
 
     Returns
     -------
@@ -163,7 +167,7 @@ def admit_rows(rows: Iterable[Mapping[str, Any]]) -> Results:
     ))  # fmt: skip
     kept: dict[tuple[Any, ...], Record] = {}
     repeated: list[str] = []
-    for record in read:
+    for record in filter(wanted, read):
         key = (record.mechanism, record.rate, record.task, record.setting, record.entry, record.em_round)
         if key in kept:
             repeated.append(str(record))

@@ -181,9 +181,9 @@ def read_suites() -> dict[str, Results]:
     """Read what is in benchmarks/results of the page's suites; there need not be curves."""
     from ..table_command import RESULTS_FOLDER, read_results
 
-    curves = (curve.suite for curve in CURVES if (RESULTS_FOLDER / curve.suite).is_dir())
-    suites = dict.fromkeys((*(part.suite for part in PARTS), *curves))
-    return {suite: read_results((suite,)) for suite in suites}
+    results = {part.suite: read_results((part.suite,), record=True) for part in PARTS}
+    there = (curve.suite for curve in CURVES if (RESULTS_FOLDER / curve.suite).is_dir())
+    return results | {suite: read_results((suite,)) for suite in there}
 
 
 def main(page: Path) -> None:
