@@ -70,7 +70,7 @@ class DiffPuter(Parameters):
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
     random_state : int, RandomState or None
-        Same seed, same table: same fit. Filling does not depend on the order or the choice of rows.
+        Same seed, same table: same fit (without time_budget). Rows are filled whatever their order or number.
     device : str
         "auto" (a GPU with CUDA if there is one), "cpu", "cuda", "cuda:1"; "mps" with engine="paper" only.
     precision : {"auto", "float32", "bfloat16"}

@@ -78,10 +78,31 @@ def draw_numbers(rows: Rows, own: Tensor, settings: ConditionalSettings = SETTIN
     return draw_rows(ExactNumbers(), rows, own, settings, torch.float32)[0]  # type: ignore[arg-type]
 
 
-def draw_levels(levels: Tensor, own: Tensor, settings: ConditionalSettings = SETTINGS) -> Tensor:
+def draw_levels(
+    levels: Tensor,
+    own: Tensor,
+    settings: ConditionalSettings = SETTINGS,
+    said: list[Tensor] | None = None,
+) -> Tensor:
     empty = torch.zeros(len(levels), 0)
     rows = describe(empty, empty, empty.bool(), levels)
-    return draw_rows(ExactLevels(), rows, own, settings, torch.float32)[1]  # type: ignore[arg-type]
+    return draw_rows(ExactLevels(), rows, own, settings, torch.float32, said)[1]  # type: ignore[arg-type]
+
+
+def test_levels_are_as_probable_as_all_parts_say_and_go_together_as_the_member_says() -> None:
+    # The member has 0.4 and 0.6; the first level of either goes with others of the second category.
+    n = 20_000
+    first = torch.tensor([0.8, 0.2]).expand(n, 2)
+    second = torch.tensor(JOINT.sum(axis=0), dtype=torch.float32).expand(n, 3)
+    drawn = draw_levels(torch.full((n, 2), -1), keys(n), said=[first, second]).numpy()
+    # Where the second is drawn first it has what is said, and the first follows it: between both.
+    share = (drawn[:, 0] == 0).mean()
+    assert 0.5 < share < 0.8
+    assert not ((drawn[:, 0] == 0) & (drawn[:, 1] == 2)).any()
+    # Alone missing it is as probable as is said, given what the member says of the other category.
+    known = torch.stack([torch.full((n,), -1), torch.ones(n, dtype=torch.int64)], dim=1)
+    drawn = draw_levels(known, keys(n), said=[first, second]).numpy()
+    assert (drawn[:, 0] == 0).mean() == pytest.approx(0.8, abs=0.01)
 
 
 @pytest.mark.parametrize(("steps", "tolerance"), [(20, 0.02), (10, 0.1)])

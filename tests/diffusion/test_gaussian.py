@@ -103,6 +103,25 @@ def test_levels_that_depend_on_a_number_get_its_probabilities() -> None:
         assert abs(float(drawn[side].float().mean() - levels[side].float().mean())) < 0.08
 
 
+def test_levels_are_drawn_as_often_as_is_said_and_still_together() -> None:
+    rng = np.random.default_rng(2)
+    n = 6000
+    first = rng.integers(0, 2, n)
+    second = np.where(rng.random(n) < 0.9, first, 1 - first)
+    levels = torch.from_numpy(np.stack([first, second], axis=1))
+    empty = torch.zeros(n, 0)
+    copula = GaussianCopula(0, [2, 2])
+    copula.fit(describe(empty, empty, empty.bool(), levels))
+    blank = describe(empty, empty, empty.bool(), torch.full((n, 2), -1))
+    said = [torch.tensor([0.2, 0.8]).expand(n, 2), torch.tensor([0.2, 0.8]).expand(n, 2)]
+    _, drawn = copula.draw(blank, torch.arange(n), said=said)
+    assert float(drawn[:, 0].float().mean()) == pytest.approx(0.8, abs=0.02)
+    # Drawn each by itself they would agree in 68 %.
+    assert float((drawn[:, 0] == drawn[:, 1]).float().mean()) > 0.85
+    _, own = copula.draw(blank, torch.arange(n))
+    assert float(own[:, 0].float().mean()) == pytest.approx(0.5, abs=0.02)
+
+
 def test_an_answer_is_the_same_in_every_block(monkeypatch) -> None:
     copula = GaussianCopula(3, [])
     z, rows = gaussian_rows(300)

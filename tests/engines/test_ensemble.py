@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from diffputer import DiffPuter
 from diffputer.diffusion.calibration import calibrate
 from diffputer.diffusion.conditional import ConditionalNetwork
 from diffputer.diffusion.ensemble import LINEAR, Ensemble
+from diffputer.diffusion.prediction import sharpen
+from diffputer.diffusion.shares import best_sharpness
 from diffputer.diffusion.splitting import Columns, Table, Validation
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines import conditional, sizes
 from diffputer.engines.conditional import ConditionalEngine
+from diffputer.runtime.progress import Progress
 from diffputer.settings import ConditionalSettings
 
 TINY = ConditionalSettings(
@@ -292,8 +296,8 @@ def test_draws_of_a_copula_that_is_right_stay_as_they_are_however_sure_it_is() -
     ends = []
     for shape in ([0.0, 0.0], [-0.3 * 1.645, 0.3]):
         model.draw_shape.copy_(torch.tensor(shape))
-        pooled = model.pool_in(rows, torch.float32)
-        drawn = model.draw(LINEAR, None, rows, keys, torch.float32, pooled=pooled).x
+        told = model.beforehand(rows, torch.float32)
+        drawn = model.draw(LINEAR, None, rows, keys, torch.float32, told).x
         left = drawn - validation.rows.x[:, [1, 0]]  # from the other column, which is nearly the same
         tells = ~rows.known[:, 1] & rows.known[:, 0]
         ends.append(float(left[tells, 1].abs().quantile(0.9)))
@@ -311,6 +315,44 @@ def test_missing_categories_do_not_make_draws_of_the_copula_wide() -> None:
     engine = ConditionalEngine(np.array([4, 4, 0, 0]), settings)
     fit_em(engine, np.where(missing, np.float32(0), x), missing, np.arange(4), seed=0)
     assert (engine.model.linear_width < 1.3).all()
+
+
+def test_levels_are_drawn_as_often_as_their_probability_says_by_whom_ever() -> None:
+    # A category that tells the middle of a number from its ends, which no linear part sees.
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=3_000)
+    x = np.stack([a, a + 0.2 * rng.normal(size=3_000), np.abs(a) > 0.7], axis=1).astype(np.float32)
+    missing = rng.random(x.shape) < 0.2
+    engine = ConditionalEngine(np.array([0, 0, 2]), dataclasses.replace(MLP, mlp_members=1))
+    fit_em(engine, np.where(missing, np.float32(0), x), missing, np.arange(3), seed=0)
+    model = engine.model
+    holes = np.zeros((1_000, 3), dtype=bool)
+    holes[:, 2] = True
+    blank = np.where(holes, np.float32(0), x[:1_000])
+    cells = engine.describe_cells(blank, holes, (0.05, 0.95), Progress())
+    assert cells.probability[:, 2].mean() > 0.7  # 0.52 are of the more frequent level
+    for share in (0.0, 1.0):
+        model.linear_draws.fill_(share)
+        (drawn,) = [d for _, d in engine.draw(blank, holes, 10, 0, Progress())]
+        often = (drawn[:, :, 2] == cells.level[:, 2]).mean()
+        assert often == pytest.approx(cells.probability[:, 2].mean(), abs=0.02), share
+
+
+def test_probabilities_are_sharpened_as_far_as_held_out_cells_tell() -> None:
+    rng = np.random.default_rng(0)
+    chances = torch.from_numpy(rng.dirichlet([1.0, 1.0, 1.0], size=4_000)).float()
+    levels = torch.multinomial(chances, 1, generator=torch.Generator().manual_seed(0))
+
+    def find(n: int, power: float) -> float:
+        told = SimpleNamespace(
+            held_levels=torch.ones(n, 1, dtype=torch.bool),
+            surprises=lambda said: -said[0].gather(1, levels[:n]).log().sum()[None],
+        )
+        return float(best_sharpness([sharpen(chances[:n], power)], told)[0])  # type: ignore[arg-type]
+
+    assert find(4_000, 0.5) == pytest.approx(2.0, rel=0.1)
+    assert find(4_000, 1.0) == pytest.approx(1.0, rel=0.06)
+    assert 1.0 <= find(10, 0.5) < 1.5
 
 
 def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() -> None:

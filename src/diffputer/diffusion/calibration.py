@@ -173,20 +173,21 @@ def _draw_groups(
     """Draw rows by each member as often as it counts, all turns of a member at once."""
     n, device = len(rows.label), rows.label.device
     allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
+    said = model.say_levels(rows, dtype)
     groups = []
     for owner in dict.fromkeys(allotted):
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
         keys = mix64((torch.arange(n, device=device) + n * turns[:, None]).reshape(-1))
-        many = rows.repeat(len(turns))
+        many, often = rows.repeat(len(turns)), [of_column.repeat(len(turns), 1) for of_column in said]
         maps: Residuals | Normal
         if owner[0] == LINEAR:
             assert model.copula is not None
-            maps, r, _ = model.copula.draw_residuals(many, keys)
+            maps, r, _ = model.copula.draw_residuals(many, keys, often)
         else:
             beside = None
             if dependence is not None:
                 beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
-            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, beside=beside)
+            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, often, beside)
         groups.append(_Group(owner[0], len(turns), r, maps))
     return groups
 

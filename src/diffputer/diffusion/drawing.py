@@ -16,7 +16,9 @@ D is the network's, and the copula's by some share (dependence.py).
 
 A missing category is drawn from its probabilities given the condition, the present noisy numbers and the
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
-as long as there are not more of them than three quarters of the steps.
+as long as there are not more of them than three quarters of the steps. Of the condition alone all parts of an
+ensemble together say better than one member how probable levels are, P; so the member's probabilities p are
+taken times P / p of the blank row: what it says of dependence stays, and levels are drawn as often as P says.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from ..settings import ConditionalSettings
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise
 from .dependence import Dependence
+from .prediction import correction
 from .residuals import Residuals, Width, normal_quantiles
 from .schedule import noise_levels, scalings
 from .variants import Change
@@ -43,20 +46,21 @@ def draw_rows(
     keys: Tensor,
     settings: ConditionalSettings,
     dtype: torch.dtype,
+    said: list[Tensor] | None = None,
     width: Width | None = None,
     change: Change | None = None,
     beside: tuple[Dependence, float] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draw the unknown cells of blank rows by one member, once: scores of numbers, and levels.
 
-    Residuals are stretched by a width; noise is a function of the keys alone. A change of
-    the model moves what is drawn. What is beside the network counts by its share.
+    Levels are as probable as is said, or as the member says. Residuals are stretched by a width; noise is a
+    function of the keys alone. A change of the model moves drawn numbers. What is beside the network counts
+    by its share.
 
-    Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
+    Shape: rows of n, keys [n], said q of [n, L_k] -> z [n, p], levels [n, q].
     """
     width = width or Width()
-    tilts = None if change is None else change.tilts(rows)
-    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, tilts, beside)
+    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, said, beside)
     z = residuals.scores(width.stretch(r))
     if change is not None:
         z = z + change.shift(rows, levels, width.of_columns * residuals.spread)
@@ -70,12 +74,12 @@ def draw_residuals(
     keys: Tensor,
     settings: ConditionalSettings,
     dtype: torch.dtype,
-    tilts: list[Tensor] | None = None,
+    said: list[Tensor] | None = None,
     beside: tuple[Dependence, float] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
-    """Draw what blank answers leave open; tilts are added to the logits of categories.
+    """Draw what blank answers leave open, levels as probable as is said.
 
-    Shape: rows of n, keys [n], tilts q of [n, L_k] -> maps, r [n, p], levels [n, q].
+    Shape: rows of n, keys [n], said q of [n, L_k] -> maps, r [n, p], levels [n, q].
     """
     p, q = rows.x.shape[1], rows.levels.shape[1]
     steps = max(1, settings.sampling_steps - 1)
@@ -88,6 +92,10 @@ def draw_residuals(
     outputs: Outputs = network(rows, dtype)
     residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
+    tilts = None
+    if said is not None:
+        own = (F.softmax(logits[0], dim=-1) for logits in outputs.logits)
+        tilts = [correction(all_say, mine) for all_say, mine in zip(said, own, strict=True)]
     _reveal(levels, outputs, reveal_at == 0, chances, tilts)
 
     before: Tensor | None = None

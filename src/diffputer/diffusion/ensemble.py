@@ -15,9 +15,9 @@ from .drawing import draw_rows
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
-from .prediction import Prediction, mix, predict
+from .prediction import Prediction, mix, predict, sharpen
 from .residuals import MEDIAN, QUANTILES, Part, Residuals, Width, normal_quantiles, pool, reshape
-from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares
+from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, best_sharpness
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
 from .variants import Change, Variants
@@ -35,6 +35,23 @@ class Drawn:
 
     x: Tensor
     levels: Tensor
+
+
+@dataclass
+class Beforehand:
+    """What is told of blank rows before they are drawn, once for all draws.
+
+    Attributes
+    ----------
+    said
+        How probable levels are; q of [n, L_k].
+    dependence, pooled
+        See `Ensemble.dependence_in` and `Ensemble.pool_in`.
+    """
+
+    said: list[Tensor]
+    dependence: Dependence | None
+    pooled: Residuals | None
 
 
 class Ensemble(nn.Module):
@@ -55,6 +72,8 @@ class Ensemble(nn.Module):
     network_shares: Tensor
     line_shares: Tensor
     tree_shares: Tensor
+    sharpness: Tensor
+    """Power of the probabilities of each category: mixtures of parts are less sure than they should be."""
     lean: Tensor
     follow: Tensor
     stretch: Tensor
@@ -98,6 +117,7 @@ class Ensemble(nn.Module):
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
         self.register_buffer("line_shares", torch.zeros(p + len(levels)))
         self.register_buffer("tree_shares", torch.zeros(p + len(levels)))
+        self.register_buffer("sharpness", torch.ones(len(levels)))
         self.register_buffer("lean", torch.zeros(p))
         self.register_buffer("follow", torch.zeros(p))
         self.register_buffer("stretch", torch.ones(p))
@@ -122,7 +142,12 @@ class Ensemble(nn.Module):
             answer = add(answer, *of_trees, self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
         answer.mean = answer.mean * self.trust
+        answer.probabilities = list(map(sharpen, answer.probabilities, self.sharpness))
         return answer
+
+    def say_levels(self, rows: Rows, dtype: torch.dtype) -> list[Tensor]:
+        """Give how probable all parts together say that levels of blank rows are. Shape: q of [n, L_k]."""
+        return self.predict(rows, dtype).probabilities if len(self.sharpness) else []
 
     def _join(self, linear: Prediction, networks: Prediction | None) -> Prediction:
         """Combine linear parts and networks: means and probabilities column by column, quantiles at once."""
@@ -198,6 +223,8 @@ class Ensemble(nn.Module):
             answer = add(answer, *of_trees, self.tree_shares)
         self.trust.fill_(validation.trust(answer))
         answer.mean = answer.mean * self.trust
+        self.sharpness.copy_(best_sharpness(answer.probabilities, validation))
+        answer.probabilities = list(map(sharpen, answer.probabilities, self.sharpness))
         self._choose_lean(answer, validation)
         return validation.loss(answer)
 
@@ -281,25 +308,26 @@ class Ensemble(nn.Module):
         rows: Rows,
         keys: Tensor,
         dtype: torch.dtype,
+        told: Beforehand,
         change: Change | None = None,
-        dependence: Dependence | None = None,
-        pooled: Residuals | None = None,
     ) -> Drawn:
-        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed.
-
-        ``dependence`` and ``pooled`` are those of these rows.
-        """
+        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
         width = self.width_of(part)
+        said = told.said if change is None else change.tilt(told.said, rows)
         if member is not None:
-            beside = None if dependence is None else (dependence, float(self.dependence[part]))
-            z, levels = draw_rows(member, rows, keys, self._settings, dtype, width, change, beside)
+            beside = None if told.dependence is None else (told.dependence, float(self.dependence[part]))
+            z, levels = draw_rows(member, rows, keys, self._settings, dtype, said, width, change, beside)
         else:
             copula = self.copula if change is None else change.variant
             assert copula is not None
-            z, levels = copula.draw(rows, keys, width)
-        if pooled is not None:
-            z = pooled.scores(reshape(pooled.of(z), self.draw_shape))
+            z, levels = copula.draw(rows, keys, width, said)
+        if told.pooled is not None:
+            z = told.pooled.scores(reshape(told.pooled.of(z), self.draw_shape))
         return Drawn(self.marginals.values_at(z), levels)
+
+    def beforehand(self, rows: Rows, dtype: torch.dtype) -> Beforehand:
+        """Say of blank rows what all of their draws need."""
+        return Beforehand(self.say_levels(rows, dtype), self.dependence_in(rows), self.pool_in(rows, dtype))
 
     def dependence_in(self, rows: Rows) -> Dependence | None:
         """Give how the copula, if it counts in any network's draws, says that blank rows go together."""

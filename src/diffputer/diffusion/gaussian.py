@@ -26,7 +26,7 @@ from .backbones import has_kernels
 from .conditional import Rows
 from .gaussian_em import JITTER, Holes, condition_in_turn, invert, settle
 from .marginals import Marginals
-from .prediction import Prediction
+from .prediction import Prediction, correction
 from .residuals import Normal, Width, normal_quantiles
 
 #: How often expectations are taken at most, and the change of a parameter below which they are not.
@@ -242,33 +242,46 @@ class GaussianCopula(nn.Module):
         shares = shares.clamp_min(SMALLEST_PROBABILITY)
         return shares / shares.sum(dim=1, keepdim=True)
 
-    def draw(self, rows: Rows, keys: Tensor, width: Width | None = None) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, rows: Rows, keys: Tensor, width: Width | None = None, said: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Draw unknown cells: categories one after the other, then all numbers together.
 
-        Numbers are as much farther from their expectation as a width says.
+        Numbers are as much farther from their expectation as a width says. Levels are as probable as is said
+        of blank rows, if anything is (see drawing.py).
 
-        Shape: rows of n, keys [n] -> z [n, p], levels [n, q].
+        Shape: rows of n, keys [n], said q of [n, L_k] -> z [n, p], levels [n, q].
         """
-        maps, r, levels = self.draw_residuals(rows, keys)
+        maps, r, levels = self.draw_residuals(rows, keys, said)
         return maps.scores(r if width is None else width.stretch(r)), levels
 
     @torch.no_grad()
-    def draw_residuals(self, rows: Rows, keys: Tensor) -> tuple[Normal, Tensor, Tensor]:
+    def draw_residuals(
+        self, rows: Rows, keys: Tensor, said: list[Tensor] | None = None
+    ) -> tuple[Normal, Tensor, Tensor]:
         """Draw what is left open, in deviations.
 
-        Shape: rows of n, keys [n] -> maps, r [n, p], levels [n, q].
+        Shape: rows of n, keys [n], said q of [n, L_k] -> maps, r [n, p], levels [n, q].
         """
-        results = [self._draw(rows.part(part), keys[part]) for part in blocks(len(keys), keys.device)]
+        results = [
+            self._draw(rows.part(part), keys[part], said and [of_column[part] for of_column in said])
+            for part in blocks(len(keys), keys.device)
+        ]
         expected, deviation, r, levels = (torch.cat(parts) for parts in zip(*results, strict=True))
         return Normal(expected, deviation), r, levels
 
-    def _draw(self, rows: Rows, keys: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _draw(
+        self, rows: Rows, keys: Tensor, said: list[Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         rows = rows.part(slice(None))
         rows.levels = rows.levels.clone()
         chances = keyed_uniform(keys, 1, max(1, len(self.levels)))
+        blank = None if said is None else self.expect(*self.latent(rows))[0]
         for k, n_levels in enumerate(self.levels):
-            expected, _ = self.expect(*self.latent(rows))
-            cumulative = self.probabilities(expected, k).cumsum(dim=1)
+            probabilities = self.probabilities(self.expect(*self.latent(rows))[0], k)
+            if said is not None and blank is not None:
+                probabilities = probabilities * correction(said[k], self.probabilities(blank, k)).exp()
+            cumulative = probabilities.cumsum(dim=1) / probabilities.sum(dim=1, keepdim=True)
             drawn = (cumulative < chances[:, k : k + 1]).sum(dim=1).clamp_max(n_levels - 1)
             rows.levels[:, k] = torch.where(rows.levels[:, k] < 0, drawn, rows.levels[:, k])
         expected, rest = self.condition(*self.latent(rows))

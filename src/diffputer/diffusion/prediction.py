@@ -10,6 +10,9 @@ from torch.nn import functional as F
 
 from .conditional import ConditionalNetwork, Outputs, Rows
 
+#: No level is taken to be less probable where logarithms of probabilities are needed.
+SMALLEST = 1e-6
+
 
 @dataclass
 class Prediction:
@@ -58,3 +61,24 @@ def mix(predictions: list[Prediction], weights: list[float]) -> Prediction:
         [average(list(parts)) for parts in zip(*(p.probabilities for p in predictions), strict=True)],
         sum(w * p.shift for w, p in zip(weights, predictions, strict=True)),
     )
+
+
+def sharpen(probabilities: Tensor, sharpness: Tensor | float) -> Tensor:
+    """Give powers of probabilities, which sum to one again: above one the probable is more so.
+
+    Shape: [n, L] -> [n, L].
+
+    Examples
+    --------
+    >>> sharpen(torch.tensor([[0.8, 0.2]]), 2.0)
+    tensor([[0.9412, 0.0588]])
+    """
+    return F.softmax(sharpness * probabilities.clamp_min(SMALLEST).log(), dim=-1)
+
+
+def correction(said: Tensor, own: Tensor) -> Tensor:
+    """Give what is added to logarithms of a part's probabilities for them to be what is said of blank rows.
+
+    Shape: [n, L] -> [n, L].
+    """
+    return said.clamp_min(SMALLEST).log() - own.clamp_min(SMALLEST).log()

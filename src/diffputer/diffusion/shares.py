@@ -1,4 +1,4 @@
-"""How much each part of an ensemble counts, told by cells that it has not seen."""
+"""How much each part of an ensemble counts, and how sure it is of levels, told by cells it has not seen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .prediction import Prediction, mix
+from .prediction import Prediction, mix, sharpen
 from .splitting import Validation
 
 #: Shares that are tried when two predictions are combined.
@@ -23,6 +23,8 @@ LEAST_SHARE, SMALLEST_LOSS = 0.02, 1e-9
 #: probable as none: of few rows linear parts learn more, and a network was stopped where it was best on the
 #: very cells that speak. Of 0, 1, 2, 3 and 5 it was among the best on small and middling tables (log).
 PREJUDICE = 2.0
+#: Powers of probabilities that are tried, and the deviation of their logarithm that is thought of beforehand.
+SHARPNESSES, USUAL_SHARPNESS = [1.04**k for k in range(-20, 31)], 0.2
 
 
 def likely_share(losses: Tensor, n_cells: Tensor | float, prejudice: float = 0.0) -> Tensor:
@@ -96,3 +98,25 @@ def best_shares(
         n_all = n_cells + PRIOR_CELLS
         chosen.append(likely_share((of_column + PRIOR_CELLS * of_all) / n_all, n_all, prejudice))
     return torch.cat(chosen)
+
+
+def best_sharpness(probabilities: list[Tensor], validation: Validation) -> Tensor:
+    """Give the powers of the probabilities of each category that make held-out levels most probable.
+
+    Of few cells they are near to that of all categories, and to one.
+
+    Shape: q of [n, L_k] -> [q].
+    """
+    losses = torch.stack(
+        [
+            validation.surprises([sharpen(of_column, power) for of_column in probabilities])
+            for power in SHARPNESSES
+        ]
+    )
+    # The cells of all categories count as PRIOR_CELLS, or as many as they are.
+    of_all = losses.sum(dim=1, keepdim=True) * min(
+        1.0, PRIOR_CELLS / max(1, int(validation.held_levels.sum()))
+    )
+    powers = torch.tensor(SHARPNESSES, device=losses.device)
+    doubt = (powers.log() / USUAL_SHARPNESS).square()[:, None] / 2
+    return powers[(losses + of_all + doubt).argmin(dim=0)]

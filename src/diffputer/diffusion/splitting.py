@@ -383,11 +383,15 @@ class Validation:
 
     def _losses(self, means: Tensor, of_levels: list[Tensor]) -> tuple[Tensor, Tensor]:
         numbers = ((means - self.x) ** 2 * self.held).sum(dim=0)
-        categories = torch.zeros(len(of_levels), device=self.x.device)
+        return numbers, self.surprises(of_levels) / self._entropies[: len(of_levels)]
+
+    def surprises(self, of_levels: list[Tensor]) -> Tensor:
+        """Give the cross-entropy of each category. Shape: q of [n, L_k] -> [q]."""
+        surprises = torch.zeros(len(of_levels), device=self.x.device)
         for k, probabilities in enumerate(of_levels):
             right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
-            categories[k] = -(right.log() * self.held_levels[:, k]).sum() / self._entropies[k]
-        return numbers, categories
+            surprises[k] = -(right.log() * self.held_levels[:, k]).sum()
+        return surprises
 
     def trust(self, prediction: Prediction) -> float:
         """Give the factor in [0, 1] by which held-out cells bear out the deviations from column means."""

@@ -141,17 +141,18 @@ class Change:
         self._copula, self.variant = copula, variant
 
     @torch.no_grad()
-    def tilts(self, rows: Rows) -> list[Tensor]:
-        """Give what is added to the logarithms of probabilities. Shape: rows of n -> q of [n, L_k]."""
-        if not self._copula.levels:
-            return []
+    def tilt(self, said: list[Tensor], rows: Rows) -> list[Tensor]:
+        """Give what is said of the levels of blank rows, changed. Shape: q of [n, L_k]."""
+        if not said:
+            return said
         (before, _), (after, _) = (c.expect(*c.latent(rows)) for c in (self._copula, self.variant))
-        return [
-            (self.variant.probabilities(after, k).log() - self._copula.probabilities(before, k).log())
-            .clamp(-MOST_TILT, MOST_TILT)
-            .float()
-            for k in range(len(self._copula.levels))
-        ]
+        tilted = []
+        for k, probabilities in enumerate(said):
+            was, is_ = self._copula.probabilities(before, k), self.variant.probabilities(after, k)
+            tilt = (is_.log() - was.log()).clamp(-MOST_TILT, MOST_TILT).float().exp()
+            changed = probabilities * tilt
+            tilted.append(changed / changed.sum(dim=1, keepdim=True))
+        return tilted
 
     @torch.no_grad()
     def shift(self, rows: Rows, levels: Tensor, spread: Tensor) -> Tensor:

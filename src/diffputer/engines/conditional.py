@@ -368,14 +368,13 @@ class ConditionalEngine:
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
-            dependence = self.model.dependence_in(rows)
-            pooled = self.model.pool_in(rows, self._dtype)
+            told = self.model.beforehand(rows, self._dtype)
             own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):
                 drawn = self.model.draw(
-                    owner[0], members.get(owner), rows, own[:, j], self._dtype, change, dependence, pooled
+                    owner[0], members.get(owner), rows, own[:, j], self._dtype, told, change
                 )
                 draws[j] = self._join(drawn.x, list(drawn.levels.unbind(1)))[:size]
                 progress.advance(size)
