@@ -206,6 +206,21 @@ def results(toy, tiny):
     )
 
 
+def test_draws_of_other_methods_are_scored_too(toy):
+    rows = run_task(Task("toy"), toy, method="em-gaussian", draws_scored=19, draw_rows=15)
+    for row in rows:
+        assert row["error"] is None
+        assert (row["draws_scored"], row["rows_drawn"]) == (19, 15)
+        assert row["crps"] > 0
+        assert 0 <= row["coverage"] <= 1
+    (plain, _) = run_task(Task("toy"), toy, method="mean", draws_scored=19)
+    assert plain["crps"] is None
+    text = [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+    facts = {"fingerprint": toy.fingerprint, "method": "em-gaussian"}
+    assert is_done(text, Task("toy"), {}, 0, draws_scored=19, **facts)
+    assert not is_done(text, Task("toy"), {}, 0, draws_scored=39, **facts)
+
+
 def test_rows_have_every_field(results, toy, tiny):
     assert all(tuple(row) == FIELDS for row in results)
     final = [row for row in results if row["em_round"] is None]

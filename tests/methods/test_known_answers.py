@@ -236,6 +236,27 @@ def test_boosted_trees_bear_a_level_that_occurs_once() -> None:
     assert method.transform(frame)["level"].notna().all()
 
 
+@pytest.mark.parametrize("name", ["em-gaussian", "gaussian-copula"])
+def test_draws_of_a_gaussian_have_its_conditional_moments(name: str) -> None:
+    # Two cells given the third: exact means, variances and covariance (tolerance 0.05; 400 rows, 200 draws).
+    covariance = np.array([[1.0, 0.8, 0.5], [0.8, 1.0, 0.3], [0.5, 0.3, 1.0]])
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.multivariate_normal(np.zeros(3), covariance, size=5_000), columns=list("abc"))
+    method = make_method(name).fit(table, [], 0)
+    new = pd.DataFrame({"a": np.full(400, 0.5), "b": np.nan, "c": np.nan})
+    draws = method.sample(new, 200, seed=1)
+    assert len(draws) == 200
+    assert all((draw["a"] == 0.5).all() for draw in draws)
+    drawn = np.concatenate([draw[["b", "c"]].to_numpy() for draw in draws])
+    gain = covariance[1:, 0]
+    assert drawn.mean(axis=0) == pytest.approx(0.5 * gain, abs=0.05)
+    assert np.cov(drawn.T) == pytest.approx(covariance[1:, 1:] - np.outer(gain, gain), abs=0.05)
+    again = method.sample(new, 2, seed=1)
+    pd.testing.assert_frame_equal(again[1], draws[1])
+    with pytest.raises(SettingError, match="best values only"):
+        make_method("mean").fit(table, [], 0).sample(new, 2, seed=0)
+
+
 def test_boosted_trees_do_not_diverge_where_levels_hardly_occur() -> None:
     rng = np.random.default_rng(3)
     n, frequencies = 4_000, np.exp(-np.arange(11.0))

@@ -7,9 +7,11 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 
 from ..imputer import DiffPuter
@@ -71,7 +73,7 @@ def run_task(
         are of unrounded values.
     method : str or Method
         "diffputer", a name in `diffputer.methods.table.METHODS`, or a method that is none of them (it has
-        its settings already). Only DiffPuter has a curve and draws.
+        its settings already). Only DiffPuter has a curve, and only methods that can draw have draws.
     seed : int, optional
         ``random_state`` of DiffPuter; default: the mask's.
     curve : bool
@@ -100,7 +102,7 @@ def run_task(
     made = find_method(method, parameters or {})
     base = _describe_run(task, dataset, made, seed) | {"alone": alone, "label": label}
     if isinstance(made, Method):
-        return _run_method(made, make_parts(task, dataset), seed, base, draw_rows)
+        return _run_method(made, make_parts(task, dataset), seed, base, draws_scored, draw_rows)
     try:
         device = _find_device(made)
         base["device"] = name_device(device)
@@ -148,11 +150,9 @@ def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_score
         row |= score_fields(part.score(completed)) | {"peak_memory_gb": measure_peak_memory(device)}
         row |= _score_median(imputer, part)
         if draws_scored and part.has_numbers:
-            row |= {"draws_scored": draws_scored, "rows_drawn": len(drawn.truth)}
-            started = time.perf_counter()
-            draws = imputer.sample(drawn.holes, n_draws=draws_scored)
-            row["draw_seconds"] = time.perf_counter() - started
-            row |= drawn.score_draws(draws) | {"energy": drawn.score_energy(draws)}
+            row |= _score_draws(
+                drawn, draws_scored, lambda: imputer.sample(drawn.holes, n_draws=draws_scored)
+            )
         else:
             row["energy"] = drawn.score_energy([completed[: len(drawn.truth)]])
     except Exception as error:  # noqa: BLE001 - as above
@@ -160,8 +160,16 @@ def _transform(imputer: DiffPuter, part: Part, device: torch.device, draws_score
     return {"peak_memory_gb": measure_peak_memory(device)} | row
 
 
+def _score_draws(drawn: Part, n_draws: int, draw: Callable[[], Iterable[pd.DataFrame]]) -> Row:
+    started = time.perf_counter()
+    draws = list(draw())
+    seconds = time.perf_counter() - started
+    made = {"draws_scored": n_draws, "rows_drawn": len(drawn.truth), "draw_seconds": seconds}
+    return made | drawn.score_draws(draws) | {"energy": drawn.score_energy(draws)}
+
+
 def _run_method(
-    method: Method, parts: tuple[Part, Part], seed: int, base: Row, energy_rows: int
+    method: Method, parts: tuple[Part, Part], seed: int, base: Row, draws_scored: int, draw_rows: int
 ) -> list[Row]:
     """Run a method other than DiffPuter: rows in sample and out of sample."""
     train, test = parts
@@ -190,7 +198,11 @@ def _run_method(
             check_completed(completed, part.holes)
             row["transform_seconds"] = time.perf_counter() - started
             row |= score_fields(part.score(completed))
-            row["energy"] = part.first(energy_rows).score_energy([completed[:energy_rows]])
+            drawn = part.first(draw_rows)
+            row["energy"] = drawn.score_energy([completed[:draw_rows]])
+            if draws_scored and method.draws and part.has_numbers:
+                draw = partial(method.sample, drawn.holes, draws_scored, seed)
+                row |= _score_draws(drawn, draws_scored, draw)
         except Exception as error:  # noqa: BLE001 - as above
             row["error"] = note_failure(error)
         rows.append(base | row | {"peak_memory_gb": measure_peak_memory(device)})
@@ -264,7 +276,7 @@ def is_done(
     """
     made = find_method(method, parameters)
     if isinstance(made, Method):
-        curve, draws_scored = False, 0
+        curve, draws_scored = False, draws_scored if made.draws else 0
     key = make_key(task, made, seed, fingerprint)
     mine = [row for row in rows if key == key_of(row)]
     finished = {

@@ -61,7 +61,7 @@ def run_job(job: Job, folder: str | None, alone: bool, draft: Path) -> list[Row]
         parameters,
         method=method,
         curve=job.curve,
-        draws_scored=job.draws if job.entry.is_ours else 0,
+        draws_scored=job.draws,
         alone=alone,
         label=label,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -68,6 +68,8 @@ class Method(ABC):
 
     #: Whether it can complete a table without having been fitted on it.
     out_of_sample = True
+    #: Whether it can draw what is missing, as :meth:`sample` does.
+    draws = False
     #: Name -> version of what did the work, where that was another Python; known once it has run.
     versions: Mapping[str, str] = {}
     #: Of the user's own file that defines it: with another content it makes other runs.
@@ -104,6 +106,13 @@ class Method(ABC):
     def fit_transform(self, table: pd.DataFrame, categorical: Sequence[str], seed: int) -> pd.DataFrame:
         """Give the table that is learnt from complete."""
         return self.fit(table, categorical, seed).transform(table)
+
+    def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
+        """Give a table completed so many times, missing cells of a row drawn together; if it can."""
+        raise SettingError(
+            f"A method must be able to draw to be asked for draws, however: {self.facts.name!r} gives best "
+            "values only."
+        )
 
 
 def check_completed(completed: Any, table: pd.DataFrame) -> None:
@@ -147,10 +156,20 @@ class CodedMethod(Method):
 
     def transform(self, table: pd.DataFrame) -> pd.DataFrame:
         """Give a table with the same columns complete."""
+        return self._write(table, self._complete)
+
+    def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
+        """Give a table completed so many times, missing cells of a row drawn together; if it can."""
+        if not self.draws:
+            return super().sample(table, n_draws, seed)
+        random = np.random.default_rng(seed)
+        return [self._write(table, lambda x: self._draw(x, random)) for _ in range(n_draws)]
+
+    def _write(self, table: pd.DataFrame, complete: Callable[[Floats], Floats]) -> pd.DataFrame:
         if not hasattr(self, "_coding"):
             raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
         x = self._coding.code(table)
-        completed = self._complete(x) if np.isnan(x).any() else x
+        completed = complete(x) if np.isnan(x).any() else x
         _check_shape(np.shape(completed), x.shape, _ARRAY_RULE)
         return self._coding.write(table, completed)
 
@@ -161,6 +180,10 @@ class CodedMethod(Method):
     @abstractmethod
     def _complete(self, x: Floats) -> Floats:
         """Give x without holes; what is observed may come back as anything. Shape: [n, c] -> [n, c]."""
+
+    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
+        """Give x with holes drawn, where ``draws`` says that it can. Shape: [n, c] -> [n, c]."""
+        raise NotImplementedError
 
 
 class InSampleOnlyError(SettingError):

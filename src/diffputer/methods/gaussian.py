@@ -110,6 +110,17 @@ class Gaussian:
             variance[block.rows] = block.diagonals(len(precision))
         return np.where(patterns.missing, centred + self.mean, y), variance
 
+    def draw(self, y: Floats, random: np.random.Generator) -> Floats:
+        """Draw the holes of every row given what it has. Shape: y [n, d] -> [n, d].
+
+        Of a row z of the Gaussian what its part O does not tell of its part M, z_M - E[z_M | z_O], has the
+        covariance that is left; it is added to E[x_M | x_O].
+        """
+        z = random.multivariate_normal(self.mean, self.covariance, size=len(y), method="eigh")
+        expected, _ = self.complete(y)
+        told, _ = self.complete(np.where(np.isnan(y), np.nan, z))
+        return expected + z - told
+
 
 def _leap(first: Gaussian, second: Gaussian, third: Gaussian, ridge: float) -> Gaussian:
     """Go on from three states of EM, each made from the one before, along the curve through them.
@@ -147,7 +158,9 @@ def _invert(covariance: Floats) -> Floats:
 
 
 class GaussianEM(CodedMethod):
-    """The conditional mean under one Gaussian of all columns."""
+    """The conditional mean under one Gaussian of all columns; drawn, levels are those of the largest 0/1."""
+
+    draws = True
 
     def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
         self._indicators = Indicators(n_levels, drop=True)
@@ -157,9 +170,14 @@ class GaussianEM(CodedMethod):
         completed, _ = self._gaussian.complete(self._indicators.expand(x))
         return self._indicators.collapse(completed)
 
+    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
+        return self._indicators.collapse(self._gaussian.draw(self._indicators.expand(x), random))
+
 
 class GaussianCopula(CodedMethod):
     """The same of normal scores: a number enters by the normal quantile of its rank in its column."""
+
+    draws = True
 
     def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
         self._indicators = Indicators(n_levels, drop=True)
@@ -179,12 +197,27 @@ class GaussianCopula(CodedMethod):
     def _complete(self, x: Floats) -> Floats:
         middle, variance = self._gaussian.complete(self._scores(x))
         completed = self._indicators.collapse(middle)
-        column = {int(j): d for d, j in enumerate(self._indicators.owners)}
         points = ndtri((np.arange(POINTS) + 0.5) / POINTS)
-        for j, values in self._sorted.items():
+        for j, d in self._columns.items():
             holes = np.isnan(x[:, j])
-            m, s = middle[holes, column[j]], np.sqrt(np.maximum(0.0, variance[holes, column[j]]))
-            shares = ndtr(m[:, None] + s[:, None] * points)
-            positions = shares * len(values) - 0.5
-            completed[holes, j] = np.interp(positions, np.arange(len(values)), values).mean(axis=1)
+            m, s = middle[holes, d], np.sqrt(np.maximum(0.0, variance[holes, d]))
+            completed[holes, j] = self._value(j, m[:, None] + s[:, None] * points).mean(axis=1)
         return completed
+
+    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
+        scores = self._gaussian.draw(self._scores(x), random)
+        completed = self._indicators.collapse(scores)
+        for j, d in self._columns.items():
+            completed[:, j] = self._value(j, scores[:, d])
+        return completed
+
+    @property
+    def _columns(self) -> dict[int, int]:
+        """Number -> its column among scores and indicators."""
+        return {int(j): d for d, j in enumerate(self._indicators.owners) if int(j) in self._sorted}
+
+    def _value(self, j: int, scores: Floats) -> Floats:
+        """Give the values of a number that have these normal scores."""
+        values = self._sorted[j]
+        positions = ndtr(scores) * len(values) - 0.5
+        return np.asarray(np.interp(positions, np.arange(len(values)), values), dtype=np.float64)
