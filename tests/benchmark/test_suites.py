@@ -508,7 +508,7 @@ def test_command_runs_resumes_and_retries(fake, tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["fake.csv", "mean.csv"]
     kept = [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")]
     assert [len(rows) for rows in kept] == [4, 4]
-    said = invoke(*options).stderr
+    said = invoke(*options, code=1).stderr
     assert "2 done, 2 failed before (--retry-failed runs them again), 0 to run" in said
     assert [read_rows(tmp_path / "out" / name) for name in ("fake.csv", "mean.csv")] == kept
     (tmp_path / "free").touch()
@@ -520,7 +520,7 @@ def test_command_runs_an_edited_file_again(fake, tmp_path):
     suite = write_suite(tmp_path, '{method = "fake", file = "fake.py", does = "raise"}')
     options = ("run", suite, "--datasets", "wine", "--out", tmp_path / "out", "--threads", 1)
     invoke(*options, code=1)
-    assert "1 failed before" in invoke(*options).stderr
+    assert "1 failed before" in invoke(*options, code=1).stderr
     (tmp_path / "fake.py").write_text(FAKE.replace('raise MemoryError("no more")', "pass"))
     assert "none failed" in invoke(*options).stderr
     rows = read_rows(tmp_path / "out" / "fake.csv")

@@ -172,7 +172,7 @@ def run(
                 for job in those:
                     typer.echo(f"{state}\t{job.words}")
         failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
-        if failures or plan.lacks_own:
+        if failures or plan.lacks_own or (plan.failed and not dry_run):
             sys.exit(EXIT_FAILURE)
 
 
