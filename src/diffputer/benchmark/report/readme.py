@@ -181,7 +181,10 @@ def _divide_by_paper(board: Leaderboard, entry: Entry, lookup: Lookup) -> tuple[
 
 def _describe_tasks(where: str, boards: Sequence[Leaderboard]) -> str:
     first = boards[0]
-    counted = "; ".join(f"{b.measure.title}: {', '.join(b.common_datasets)}" for b in _distinct(boards))
+    counted = "; ".join(
+        f"{b.measure.title}: {', '.join(b.common_datasets)}" + (f", {len(b.tasks)} tasks" if i else "")
+        for i, b in enumerate(_distinct(boards))
+    )
     n = len(first.common_datasets)
     return (
         f"{where}: averages over {n} data set{'s' * (n != 1)}, {len(first.tasks)} "
