@@ -158,13 +158,6 @@ class CodedMethod(Method):
         """Give a table with the same columns complete."""
         return self._write(table, self._complete)
 
-    def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
-        """Give a table completed so many times, missing cells of a row drawn together; if it can."""
-        if not self.draws:
-            return super().sample(table, n_draws, seed)
-        random = np.random.default_rng(seed)
-        return [self._write(table, lambda x: self._draw(x, random)) for _ in range(n_draws)]
-
     def _write(self, table: pd.DataFrame, complete: Callable[[Floats], Floats]) -> pd.DataFrame:
         if not hasattr(self, "_coding"):
             raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
@@ -181,9 +174,20 @@ class CodedMethod(Method):
     def _complete(self, x: Floats) -> Floats:
         """Give x without holes; what is observed may come back as anything. Shape: [n, c] -> [n, c]."""
 
+
+class DrawingMethod(CodedMethod):
+    """One that can also draw what is missing."""
+
+    draws = True
+
+    def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
+        """Give a table completed so many times, missing cells of a row drawn together."""
+        random = np.random.default_rng(seed)
+        return [self._write(table, lambda x: self._draw(x, random)) for _ in range(n_draws)]
+
+    @abstractmethod
     def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
-        """Give x with holes drawn, where ``draws`` says that it can. Shape: [n, c] -> [n, c]."""
-        raise NotImplementedError
+        """Give x with holes drawn. Shape: [n, c] -> [n, c]."""
 
 
 class InSampleOnlyError(SettingError):

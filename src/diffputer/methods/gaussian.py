@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 
 from ..errors import warn_about_data
 from .coding import Counts, Floats, Indicators
-from .contract import CodedMethod, Facts, Setting
+from .contract import DrawingMethod, Facts, Setting
 from .patterns import Patterns
 
 _SETTINGS = {
@@ -157,10 +157,8 @@ def _invert(covariance: Floats) -> Floats:
             return np.asarray((inverse + inverse.T) / 2, dtype=np.float64)
 
 
-class GaussianEM(CodedMethod):
+class GaussianEM(DrawingMethod):
     """The conditional mean under one Gaussian of all columns; drawn, levels are those of the largest 0/1."""
-
-    draws = True
 
     def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
         self._indicators = Indicators(n_levels, drop=True)
@@ -174,10 +172,8 @@ class GaussianEM(CodedMethod):
         return self._indicators.collapse(self._gaussian.draw(self._indicators.expand(x), random))
 
 
-class GaussianCopula(CodedMethod):
+class GaussianCopula(DrawingMethod):
     """The same of normal scores: a number enters by the normal quantile of its rank in its column."""
-
-    draws = True
 
     def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
         self._indicators = Indicators(n_levels, drop=True)
