@@ -18,7 +18,7 @@ A missing category is drawn from its probabilities given the condition, the pres
 categories that were drawn before it; from then on it is part of the condition. Each has a step of its own
 as long as there are not more of them than three quarters of the steps. Of the condition alone all parts of an
 ensemble together say better than one member how probable levels are, P; so the member's probabilities p are
-taken times P / p of the blank row: what it says of dependence stays, and levels are drawn as often as P says.
+taken times P / p of the blank row: what it says of dependence stays, and levels are nearly as frequent as P.
 """
 
 from __future__ import annotations
