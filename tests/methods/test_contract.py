@@ -118,6 +118,21 @@ def test_global_generators_do_not_matter(name: str, fitted: Any) -> None:
     assert (np.random.get_state()[1] == state).all()  # type: ignore[index]
 
 
+def test_draws_keep_what_is_known_and_differ_or_are_refused(fitted: tuple[Method, pd.DataFrame]) -> None:
+    method, _ = fitted
+    if not method.draws:
+        with pytest.raises(SettingError, match="must be able to draw"):
+            method.sample(TEST, 2, seed=1)
+        return
+    draws = method.sample(TEST, 3, seed=1)
+    for draw in draws:
+        check(TEST, draw)
+    assert not draws[0].equals(draws[1])
+    pd.testing.assert_frame_equal(method.sample(TEST, 3, seed=1)[2], draws[2])
+    whole = complete_table(4, 3)
+    pd.testing.assert_frame_equal(method.sample(whole, 2, seed=1)[1], whole)
+
+
 def test_out_of_sample_works_or_says_that_it_cannot(fitted: tuple[Method, pd.DataFrame]) -> None:
     method, _ = fitted
     if method.out_of_sample:

@@ -95,6 +95,34 @@ def test_importance_sampling_gives_the_conditional_mean(exact: Generator) -> Non
     assert error.max() < 0.02
 
 
+def test_resampling_draws_the_missing_cells_together(exact: Generator) -> None:
+    # The first row misses its first cell, the second its first two: exact conditional moments.
+    seen = torch.tensor([[0.0, 1.0, -1.0, 0.5], [0.0, 0.0, -1.0, 0.5]])
+    counted = torch.tensor([[0.0, 1.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
+    noise = torch.Generator().manual_seed(0)
+    chosen = exact.resample(seen, counted, torch.arange(2), 20_000, 10_000, noise)
+    random = np.random.default_rng(0)
+    drawn = np.stack([exact.observation.draw(parameters, random) for parameters in chosen])
+    for row, missing in ((0, [0]), (1, [0, 1])):
+        shown = np.flatnonzero(counted[row].numpy())
+        gain = COVARIANCE[np.ix_(missing, shown)] @ np.linalg.inv(COVARIANCE[np.ix_(shown, shown)])
+        mean = B[missing] + gain @ (seen[row].numpy() - B)[shown]
+        left = COVARIANCE[np.ix_(missing, missing)] - gain @ COVARIANCE[np.ix_(shown, missing)]
+        cells = drawn[:, row, missing]
+        assert cells.mean(axis=0) == pytest.approx(mean, abs=0.05)
+        assert np.cov(cells.T) == pytest.approx(left.squeeze(), abs=0.05)
+
+
+def test_draws_are_students_t_and_levels_by_their_probabilities() -> None:
+    observation = Observation(np.array([0, 3]), "student", smallest_scale=0.0, smallest_degrees=0.0)
+    raw = [0.5, before_softplus(1.5), before_softplus(4.0)]
+    parameters = torch.tensor([*raw, 0.1, 0.7, -0.4]).expand(20_000, -1)
+    drawn = observation.draw(parameters, np.random.default_rng(0))
+    assert stats.kstest(drawn[:, 0], stats.t(4.0, loc=0.5, scale=1.5).cdf).pvalue > 0.01
+    levels = np.bincount(drawn[:, 1:].argmax(axis=1)) / len(drawn)
+    assert levels == pytest.approx(observation.expectation(parameters[0]).numpy()[1:], abs=0.015)
+
+
 def test_rows_that_are_computed_together_do_not_matter(exact: Generator) -> None:
     _, seen, counted = some_rows(20)
     keys = torch.arange(20) * 7919

@@ -9,21 +9,25 @@ a Gaussian q(z | x_O). Of the log-likelihood of x_O there is a bound, which rise
 What is missing is expected by self-normalised importance sampling:
 
     E[x_M | x_O] = sum_k w_k E[x_M | z_k] / sum_k w_k
+
+and drawn by resampling: one of the z_k, as often as its weight says, then x_M from p(x_M | z_k).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import SettingError
 from ..runtime.seeding import draw_keys, keyed_normal
-from .coding import Counts
+from .coding import Counts, Floats
 
 #: Samples of z, over all rows of a chunk, that are decoded at once.
 CHUNK_SAMPLES = 50_000
@@ -95,6 +99,20 @@ class Observation:
         location, *_, logits = self._split(parameters)
         return torch.cat([location, *(torch.softmax(part, -1) for part in logits.split(self.sizes, -1))], -1)
 
+    def draw(self, parameters: Tensor, random: np.random.Generator) -> Floats:
+        """Draw every cell; of a category its logits with Gumbel's noise, the largest of which is the draw.
+
+        Shape: parameters [n, n_parameters] -> [n, width].
+        """
+        location, raw_scale, *rest, logits = (part.cpu().double() for part in self._split(parameters))
+        scale = (F.softplus(raw_scale) + self.smallest_scale).numpy()
+        if self.kind == "student":
+            noise = random.standard_t((F.softplus(rest[0]) + self.smallest_degrees).numpy())
+        else:
+            noise = random.standard_normal(scale.shape)
+        levels = logits.numpy() + random.gumbel(size=tuple(logits.shape))
+        return np.concatenate([location.numpy() + scale * noise, levels], axis=1)
+
     def _split(self, parameters: Tensor) -> tuple[Tensor, ...]:
         sizes = [self.n_numbers] * self.per_number + [sum(self.sizes)]
         return tuple(parameters.split(sizes, -1))
@@ -146,16 +164,39 @@ class Generator:
 
         Shape: seen [n, width], counted [n, c], keys [n] -> [n, width].
         """
-        d = self.encoder(seen[:1]).shape[1] // 2
-        draws = torch.arange(samples, device=keys.device)
         parts = [seen.new_empty(0, seen.shape[1])]
+        for share, parameters in self._propose(seen, counted, keys, samples, chunk_samples):
+            parts.append((share[:, None, :] @ self.observation.expectation(parameters))[:, 0])
+        return torch.cat(parts)
+
+    @torch.no_grad()
+    def resample(
+        self, seen: Tensor, counted: Tensor, keys: Tensor, samples: int, n_draws: int, random: torch.Generator
+    ) -> Tensor:
+        """Draw parameters of every row by the weights of so many samples of z.
+
+        Shape: seen [n, width], counted [n, c], keys [n] -> [n_draws, n, n_parameters].
+        """
+        parts = [seen.new_empty(0, n_draws, self.observation.n_parameters)]
+        for share, parameters in self._propose(seen, counted, keys, samples, CHUNK_SAMPLES):
+            chosen = torch.multinomial(share, n_draws, replacement=True, generator=random)
+            parts.append(torch.take_along_dim(parameters, chosen[:, :, None], dim=1))
+        return torch.cat(parts).transpose(0, 1)
+
+    def _propose(
+        self, seen: Tensor, counted: Tensor, keys: Tensor, samples: int, chunk_samples: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Give the weights of samples of z, their sum one, and their parameters; some rows at a time.
+
+        Shape: -> [some, samples], [some, samples, n_parameters].
+        """
+        d = self.encoder(seen[:1]).shape[1] // 2
+        numbers = torch.arange(samples, device=keys.device)
         rows = max(1, chunk_samples // samples)
         for some, cells, theirs in zip(seen.split(rows), counted.split(rows), keys.split(rows), strict=True):
-            noise = keyed_normal(draw_keys(theirs, draws), 0, d)
+            noise = keyed_normal(draw_keys(theirs, numbers), 0, d)
             log_w, parameters = self.weigh(some, some, cells, noise)
-            share = torch.softmax(log_w, 1)[:, None, :]
-            parts.append((share @ self.observation.expectation(parameters))[:, 0])
-        return torch.cat(parts)
+            yield torch.softmax(log_w, 1), parameters
 
     def parameters(self) -> list[nn.Parameter]:
         """Give what is learnt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -156,13 +156,15 @@ class CodedMethod(Method):
 
     def transform(self, table: pd.DataFrame) -> pd.DataFrame:
         """Give a table with the same columns complete."""
-        return self._write(table, self._complete)
+        x = self._code(table)
+        return self._write(table, x, self._complete(x) if np.isnan(x).any() else x)
 
-    def _write(self, table: pd.DataFrame, complete: Callable[[Floats], Floats]) -> pd.DataFrame:
+    def _code(self, table: pd.DataFrame) -> Floats:
         if not hasattr(self, "_coding"):
             raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
-        x = self._coding.code(table)
-        completed = complete(x) if np.isnan(x).any() else x
+        return self._coding.code(table)
+
+    def _write(self, table: pd.DataFrame, x: Floats, completed: Floats) -> pd.DataFrame:
         _check_shape(np.shape(completed), x.shape, _ARRAY_RULE)
         return self._coding.write(table, completed)
 
@@ -182,12 +184,14 @@ class DrawingMethod(CodedMethod):
 
     def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
         """Give a table completed so many times, missing cells of a row drawn together."""
+        x = self._code(table)
         random = np.random.default_rng(seed)
-        return [self._write(table, lambda x: self._draw(x, random)) for _ in range(n_draws)]
+        draws = self._draw(x, n_draws, random) if np.isnan(x).any() else [x] * n_draws
+        return [self._write(table, x, drawn) for drawn in draws]
 
     @abstractmethod
-    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
-        """Give x with holes drawn. Shape: [n, c] -> [n, c]."""
+    def _draw(self, x: Floats, n_draws: int, random: np.random.Generator) -> Iterable[Floats]:
+        """Give x so many times, holes drawn. Shape: [n, c] -> n_draws of [n, c]."""
 
 
 class InSampleOnlyError(SettingError):

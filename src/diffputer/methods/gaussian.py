@@ -11,6 +11,7 @@ Two rounds of EM are followed by a leap in the direction that they took (Varadha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,16 +111,17 @@ class Gaussian:
             variance[block.rows] = block.diagonals(len(precision))
         return np.where(patterns.missing, centred + self.mean, y), variance
 
-    def draw(self, y: Floats, random: np.random.Generator) -> Floats:
-        """Draw the holes of every row given what it has. Shape: y [n, d] -> [n, d].
+    def draw(self, y: Floats, n_draws: int, random: np.random.Generator) -> Iterator[Floats]:
+        """Draw the holes of every row given what it has. Shape: y [n, d] -> n_draws of [n, d].
 
         Of a row z of the Gaussian what its part O does not tell of its part M, z_M - E[z_M | z_O], has the
         covariance that is left; it is added to E[x_M | x_O].
         """
-        z = random.multivariate_normal(self.mean, self.covariance, size=len(y), method="eigh")
         expected, _ = self.complete(y)
-        told, _ = self.complete(np.where(np.isnan(y), np.nan, z))
-        return expected + z - told
+        for _ in range(n_draws):
+            z = random.multivariate_normal(self.mean, self.covariance, size=len(y), method="eigh")
+            told, _ = self.complete(np.where(np.isnan(y), np.nan, z))
+            yield expected + z - told
 
 
 def _leap(first: Gaussian, second: Gaussian, third: Gaussian, ridge: float) -> Gaussian:
@@ -168,8 +170,9 @@ class GaussianEM(DrawingMethod):
         completed, _ = self._gaussian.complete(self._indicators.expand(x))
         return self._indicators.collapse(completed)
 
-    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
-        return self._indicators.collapse(self._gaussian.draw(self._indicators.expand(x), random))
+    def _draw(self, x: Floats, n_draws: int, random: np.random.Generator) -> Iterator[Floats]:
+        for drawn in self._gaussian.draw(self._indicators.expand(x), n_draws, random):
+            yield self._indicators.collapse(drawn)
 
 
 class GaussianCopula(DrawingMethod):
@@ -200,12 +203,12 @@ class GaussianCopula(DrawingMethod):
             completed[holes, j] = self._value(j, m[:, None] + s[:, None] * points).mean(axis=1)
         return completed
 
-    def _draw(self, x: Floats, random: np.random.Generator) -> Floats:
-        scores = self._gaussian.draw(self._scores(x), random)
-        completed = self._indicators.collapse(scores)
-        for j, d in self._columns.items():
-            completed[:, j] = self._value(j, scores[:, d])
-        return completed
+    def _draw(self, x: Floats, n_draws: int, random: np.random.Generator) -> Iterator[Floats]:
+        for scores in self._gaussian.draw(self._scores(x), n_draws, random):
+            completed = self._indicators.collapse(scores)
+            for j, d in self._columns.items():
+                completed[:, j] = self._value(j, scores[:, d])
+            yield completed
 
     @property
     def _columns(self) -> dict[int, int]:

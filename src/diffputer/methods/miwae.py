@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +30,7 @@ from ..runtime.devices import few_threads, resolve_device
 from ..runtime.seeding import derive_seed, row_keys, torch_generator
 from .autoencoder import Generator, Observation, make_network
 from .coding import Counts, Floats, Indicators
-from .contract import CodedMethod, Facts, Setting
+from .contract import DrawingMethod, Facts, Setting
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class HeldOut:
     n_cells: int
 
 
-class Miwae(CodedMethod):
+class Miwae(DrawingMethod):
     """MIWAE, or MIWAE inside EM where there is a number of rounds."""
 
     def _fit(self, x: Floats, n_levels: Counts, seed: int) -> None:
@@ -208,8 +209,21 @@ class Miwae(CodedMethod):
         return Rows(*(torch.from_numpy(array).to(self._device) for array in arrays))
 
     def _complete(self, x: Floats) -> Floats:
-        completed, expected = np.empty(x.shape), self._expect(self._rows(x))
-        completed[:, self._order] = self._indicators.collapse(expected.cpu().numpy().astype(np.float64))
+        return self._arrange(self._expect(self._rows(x)).cpu().numpy().astype(np.float64))
+
+    def _draw(self, x: Floats, n_draws: int, random: np.random.Generator) -> Iterator[Floats]:
+        rows = self._rows(x)
+        noise = torch_generator(int(random.integers(1 << 63)), self._device)
+        samples = int(self.settings["samples"])
+        for parameters in self._generator.resample(
+            rows.seen, rows.counted, rows.keys, samples, n_draws, noise
+        ):
+            yield self._arrange(self._generator.observation.draw(parameters, random))
+
+    def _arrange(self, y: Floats) -> Floats:
+        """Give cells as the table has them: columns in its order, positions of levels."""
+        completed = np.empty((len(y), len(self._order)))
+        completed[:, self._order] = self._indicators.collapse(y)
         return completed
 
     def _expect(self, rows: Rows) -> Tensor:

@@ -49,6 +49,8 @@ DIFFPUTER_PAPER = Facts(
 class Ours(Method):
     """DiffPuter; its settings are those of the facts, and any other parameter of DiffPuter."""
 
+    draws = True
+
     def __init__(self, facts: Facts, **given: Any) -> None:
         own = {name: value for name, value in given.items() if name in facts.settings}
         super().__init__(facts, **own)
@@ -64,7 +66,15 @@ class Ours(Method):
 
     def transform(self, table: pd.DataFrame) -> pd.DataFrame:
         """Give a table with the same columns complete."""
+        completed: pd.DataFrame = self._fitted().transform(table)
+        return completed
+
+    def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
+        """Give a table completed so many times, missing cells of a row drawn together."""
+        # Draws are numbered, and each number is a draw of its own: no two seeds share one.
+        return list(self._fitted().sample(table, n_draws=n_draws, first_draw=seed * n_draws))
+
+    def _fitted(self) -> DiffPuter:
         if not hasattr(self, "_imputer"):
             raise InputError(f"The method {self.facts.name!r} must be fitted before it can complete a table.")
-        completed: pd.DataFrame = self._imputer.transform(table)
-        return completed
+        return self._imputer
