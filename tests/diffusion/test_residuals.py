@@ -87,18 +87,38 @@ def test_widths_of_columns_come_on_top_of_the_shape() -> None:
     torch.testing.assert_close(Width().stretch(stretched), stretched)
 
 
+def ones(truths: torch.Tensor) -> torch.Tensor:
+    return torch.ones(len(truths))
+
+
 @pytest.mark.parametrize("true", [(0.0, 0.0), (-0.4, 0.25), (0.2, -0.1), (-0.3, 0.0)])
 def test_the_shape_of_truths_is_found(true: tuple[float, float]) -> None:
     # Truths of 20,000 cells are of that shape, and a standard normal distribution is said of them.
     exact = torch.tensor(true)
     truths = reshape(torch.from_numpy(np.random.default_rng(0).normal(size=20_000)).float(), exact)
-    found = choose_shape(lambda shape: torch.special.ndtr(undo_reshape(truths, shape)))
+    found = choose_shape(
+        lambda shape: torch.special.ndtr(undo_reshape(truths, shape)), torch.ones(len(truths))
+    )
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0)
+
+
+def test_cells_that_count_twice_are_as_good_as_two() -> None:
+    truths = reshape(torch.linspace(-2.5, 2.5, 400), torch.tensor([-0.3, 0.2]))
+    weight = 1 + (torch.arange(400) % 3 == 0).float()
+    twice = torch.cat([truths, truths[weight == 2]])
+    found = [
+        choose_shape(lambda shape, of=of: torch.special.ndtr(undo_reshape(of, shape)), w)
+        for of, w in ((truths, weight), (twice, torch.ones(len(twice))))
+    ]
+    # More cells are believed more: their number is not that of the weights.
+    torch.testing.assert_close(found[0] / 400 * 500, found[1] / 534 * 634, atol=0.02, rtol=0.1)
 
 
 def test_the_shape_of_few_truths_is_near_to_none() -> None:
     truths = reshape(torch.linspace(-2, 2, 50), torch.tensor([-0.4, 0.25]))
-    found = choose_shape(lambda shape: torch.special.ndtr(undo_reshape(truths, shape)))
+    found = choose_shape(
+        lambda shape: torch.special.ndtr(undo_reshape(truths, shape)), torch.ones(len(truths))
+    )
     largest = torch.tensor([1.0, 0.5]) * 50 / (50 + torch.tensor(CELLS_OF_SHAPE))
     assert (found.abs() <= largest).all()
 
@@ -172,7 +192,7 @@ def test_truths_between_parts_that_disagree_have_any_rank_among_draws_of_the_poo
     def place(shape: torch.Tensor) -> torch.Tensor:
         return ((pooled.scores(reshape(r, shape)) < truth).sum(dim=1) + uniform) / 20
 
-    shape = choose_shape(place)
+    shape = choose_shape(place, torch.ones(n))
     for ranks, flat in ((place(torch.zeros(2)), False), (place(shape), True)):
         bins = torch.histc(ranks.float(), 10, 0, 1) / n * 10
         assert (float((bins - 1).square().mean().sqrt()) < 0.1) == flat, bins

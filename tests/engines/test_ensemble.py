@@ -188,6 +188,23 @@ def test_draws_are_as_wide_as_held_out_cells_say() -> None:
     assert (model.widths[0] > 1.1 * before[1]).all()
 
 
+def test_means_do_not_contradict_quantiles() -> None:
+    model = fit(dataclasses.replace(MLP, mlp_members=1, max_steps=20), n=200).engine.model
+    least, most = model.marginals.values[0, 0], model.marginals.values[0, -1]
+    p = len(model.marginals.values)
+    quantiles = torch.linspace(0.5, 1.0, 15).expand(3, p, 15)
+    low, high = (model.marginals.values_at(torch.full((1, p), z))[0, 0] for z in (0.5, 1.0))
+    mean = torch.stack([least, (low + high) / 2, most])[:, None].expand(3, p)
+    below, same, above = model._mend_means(mean, quantiles)[:, 0]
+    assert low - 0.03 * (low - least) < below <= model.marginals.values_at(quantiles[:1, :, 1])[0, 0]
+    assert same == mean[1, 0]
+    assert model.marginals.values_at(quantiles[:1, :, -2])[0, 0] <= above < high + 0.03 * (most - high)
+    # A rare event, which no quantile knows of, counts in means.
+    rare = least + 0.02 * (most - least)
+    never = torch.full((1, p, 15), -9.0)
+    assert model._mend_means(torch.full((1, p), float(rare)), never)[0, 0] == pytest.approx(float(rare))
+
+
 def curved(n: int = 3_000) -> tuple[np.ndarray, np.ndarray]:
     """A number, a step of it that no line and no short training finds, and noise; 20 % missing."""
     rng = np.random.default_rng(1)

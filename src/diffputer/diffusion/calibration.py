@@ -28,6 +28,7 @@ from .ensemble import LINEAR, Ensemble
 from .residuals import Normal, Residuals, Width, normal_quantiles, reshape, undo_reshape
 from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
+from .weighing import weigh_cells
 
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
@@ -43,6 +44,8 @@ MOST_CELLS = 50_000
 #: that all parts together are as wide as each says (to some 10 %), in the middle as at the ends. Fewer cells
 #: tell less than that.
 CELLS_OF_COLUMN, CELLS_OF_SHAPE = 100, (100, 400)
+#: Known cells that tell how unusual held-out ones are, for each of these rows.
+KNOWN_OF_ROW = 5
 #: Smallest and largest width of a column, logarithm of all widths at the ends, and b of a shape.
 WIDTHS, LOG_WIDTHS, CHANGES = (0.1, 3.0), (-0.92, 0.34), (-0.2, 0.5)
 
@@ -61,6 +64,7 @@ def calibrate(
     if not held.any():
         return
     truth = _Truth.of(model, validation.x[some], held)
+    truth.weight = weigh_cells(model.copula, validation, rows, truth.z, held, KNOWN_OF_ROW * n_rows)
     _widen_cells(model, rows, truth, dtype)
     log_noise = settings.noise_log_mean, settings.noise_log_deviation
     for k, share in enumerate(model.shares.tolist()):
@@ -73,34 +77,34 @@ def calibrate(
 
 def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype) -> None:
     """Choose ``stretch`` and ``cell_shape``, for intervals of single cells."""
-    held, n_cells = truth.held, truth.held.sum(dim=0)
+    held, weight = truth.held, truth.weight
     said = Residuals(model.predict(rows, dtype).quantiles, normal_quantiles(held.device))
-    model.stretch.copy_(_ratio(_squares(said.of(truth.z), held), n_cells))
+    model.stretch.copy_(_ratio(_squares(said.of(truth.z), weight), weight.sum(dim=0)))
     low, high = ((said.of(edge) / model.stretch)[held] for edge in (truth.low, truth.high))
 
     def place(shape: Tensor) -> Tensor:
         below, upto = (torch.special.ndtr(undo_reshape(edge, shape)) for edge in (low, high))
         return torch.lerp(below, upto, truth.uniform[held])
 
-    model.cell_shape.copy_(choose_shape(place))
+    model.cell_shape.copy_(choose_shape(place, weight[held]))
 
 
 def _widen_draws(
     model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, dtype: torch.dtype
 ) -> None:
     """Choose widths of parts and ``draw_shape``."""
-    held = truth.held
+    held, weight = truth.held, truth.weight
     for k in dict.fromkeys(group.part for group in groups):
         if k == LINEAR:
             # Not by its draws, whose residuals are given levels that may have been drawn wrong.
             assert model.copula is not None
             said = model.copula.maps(rows)
-            model.linear_width.copy_(_ratio(_squares(said.of(truth.z), held), held.sum(dim=0)))
+            model.linear_width.copy_(_ratio(_squares(said.of(truth.z), weight), weight.sum(dim=0)))
             continue
         mine = [group for group in groups if group.part == k]
         residuals = [group.maps.of(truth.z.repeat(group.turns, 1)) for group in mine]
-        true = torch.stack([_squares(r, held) for r in residuals]).mean(dim=0)
-        drawn = torch.stack([_squares(group.r, held) for group in mine]).mean(dim=0)
+        true = torch.stack([_squares(r, weight) for r in residuals]).mean(dim=0)
+        drawn = torch.stack([_squares(group.r, weight) for group in mine]).mean(dim=0)
         model.widths[k] = _ratio(true, drawn)
     model.draw_shape.zero_()
     if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
@@ -112,7 +116,7 @@ def _widen_draws(
     def place(shape: Tensor) -> Tensor:
         return truth.ranks(pooled.scores(reshape(r, shape).T).T)
 
-    model.draw_shape.copy_(choose_shape(place))
+    model.draw_shape.copy_(choose_shape(place, weight[held]))
 
 
 @dataclass
@@ -127,6 +131,8 @@ class _Truth:
     z: Tensor
     uniform: Tensor
     held: Tensor
+    weight: Tensor
+    """How much a held-out cell counts, 0 for others."""
 
     @classmethod
     def of(cls, model: Ensemble, x: Tensor, held: Tensor) -> _Truth:
@@ -134,7 +140,7 @@ class _Truth:
         keys = mix64(torch.arange(len(x), device=x.device) + len(x) * DRAWS)
         uniform = keyed_uniform(keys, 0, x.shape[1])
         low, z, high = (torch.special.ndtri(p) for p in (below, below + (upto - below) * uniform, upto))
-        return cls(low, high, z, uniform, held)
+        return cls(low, high, z, uniform, held, held.float())
 
     def ranks(self, drawn: Tensor) -> Tensor:
         """Give the places of held-out cells among draws, from 0 to 1.
@@ -192,15 +198,16 @@ def _draw_groups(
     return groups
 
 
-def choose_shape(place: Callable[[Tensor], Tensor]) -> Tensor:
+def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
     """Find the shape with which 90 % intervals hold nine in ten truths, and others as many as they should.
 
     ``place`` gives, for a shape, where the truths lie in what is said of them, from 0 to 1. For any b the
     width at the ends is the one that holds nine in ten; the best b has distances from the middle that are
     nearest to uniform (Cramér and von Mises).
 
-    Shape: place [2] -> [cells]; the result [2].
+    Shape: place [2] -> [cells]; weight [cells]; the result [2].
     """
+    weight = weight / weight.sum()
 
     def distances(width: float, b: float) -> Tensor:
         return (2 * place(_shape(width, b)) - 1).abs()
@@ -209,16 +216,16 @@ def choose_shape(place: Callable[[Tensor], Tensor]) -> Tensor:
         low, high = LOG_WIDTHS
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            outside = float((distances(middle, b) > LEVEL).float().mean())
+            outside = float(((distances(middle, b) > LEVEL) * weight).sum())
             low, high = (low, middle) if outside < 1 - LEVEL else (middle, high)
         return (low + high) / 2
 
     def misfit(b: float) -> float:
-        ordered = distances(width_of(b), b).sort().values
-        even = (torch.arange(len(ordered), device=ordered.device) + 0.5) / len(ordered)
-        return float((ordered - even).square().mean())
+        ordered, order = distances(width_of(b), b).sort()
+        even = weight[order].cumsum(dim=0) - weight[order] / 2
+        return float(((ordered - even).square() * weight[order]).sum())
 
-    n_cells = len(place(torch.zeros(2)))
+    n_cells = len(weight)
     b = float(minimize_scalar(misfit, bounds=CHANGES, method="bounded", options={"xatol": 0.01}).x)
     kept = [n_cells / (n_cells + prior) for prior in CELLS_OF_SHAPE]
     return _shape(kept[0] * width_of(b), kept[1] * b)
@@ -229,10 +236,10 @@ def _shape(width: float, b: float) -> Tensor:
     return torch.tensor([width - b * NormalDist().inv_cdf((1 + LEVEL) / 2), b])
 
 
-def _squares(values: Tensor, held: Tensor) -> Tensor:
+def _squares(values: Tensor, weight: Tensor) -> Tensor:
     """Give sums of squares of held-out cells by column. Shape: [t n, p], [n, p] -> [p], the mean over t."""
-    by_turn = values.view(-1, *held.shape)
-    return (by_turn.square() * held).sum(dim=1).mean(dim=0)
+    by_turn = values.view(-1, *weight.shape)
+    return (by_turn.square() * weight).sum(dim=1).mean(dim=0)
 
 
 def _ratio(true: Tensor, said: Tensor) -> Tensor:

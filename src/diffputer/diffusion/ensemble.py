@@ -24,6 +24,8 @@ from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
+#: The quantile, counted from either end, that means are held to.
+OUTER = QUANTILES.index(0.025)
 
 
 @dataclass
@@ -141,9 +143,21 @@ class Ensemble(nn.Module):
             of_trees = self._ask_trees(self.trees, rows, [share > 0 for share in self.tree_shares.tolist()])
             answer = add(answer, *of_trees, self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
-        answer.mean = answer.mean * self.trust
+        answer.mean = self._mend_means(answer.mean * self.trust, answer.quantiles)
         answer.probabilities = list(map(sharpen, answer.probabilities, self.sharpness))
         return answer
+
+    def _mend_means(self, mean: Tensor, quantiles: Tensor) -> Tensor:
+        """Keep means from contradicting quantiles. Shape: [n, p], [n, p, Q] -> [n, p].
+
+        What lies below the quantile of level α can draw a mean below it by α times its distance from the
+        smallest value at most, and what lies above likewise. In heavy tails errors of means that are small
+        beside the column's deviation are large beside most of its values, and would take them beyond that.
+        """
+        level, values = QUANTILES[OUTER], self.marginals.values
+        low, high = (self.marginals.values_at(quantiles[..., k]) for k in (OUTER, -1 - OUTER))
+        lower, upper = low - level * (low - values[:, 0]), high + level * (values[:, -1] - high)
+        return torch.minimum(torch.maximum(mean, lower), upper)
 
     def say_levels(self, rows: Rows, dtype: torch.dtype) -> list[Tensor]:
         """Give how probable all parts together say that levels of blank rows are. Shape: q of [n, L_k]."""

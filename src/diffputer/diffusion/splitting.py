@@ -317,10 +317,10 @@ class Validation:
         chosen = held_rows[evenly(len(held_rows), VALIDATION_ROWS, torch.device("cpu")).numpy()]
         picked = torch.from_numpy(chosen).to(table.device)
         held = torch.from_numpy(held_out[chosen]).to(table.device)
+        self.table, self.marginals = table, marginals
         x, known = table.x[picked], table.known[picked]
         self.rows = blank_rows(x, known, marginals, table.numeric, table.categorical)
-        self.x = x[:, table.numeric]
-        self.z = marginals.scores(self.x)
+        self.x, self.z = x[:, table.numeric], marginals.scores(x[:, table.numeric])
         self.levels = x[:, table.categorical].long()
         self.held, self.held_levels = held[:, table.numeric], held[:, table.categorical]
         self._entropies = table.entropies
