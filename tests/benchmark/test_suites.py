@@ -1,5 +1,6 @@
 """Suites and what becomes of them: every name exists, runs resume, whatever a method does is a row."""
 
+import dataclasses
 import re
 import signal
 import subprocess
@@ -350,6 +351,16 @@ def test_an_own_file_with_another_content_makes_other_runs(fake, tmp_path):
     assert describe_settings(builtin.make()) == known == "{}"
     (tmp_path / "fake.py").write_text(FAKE)
     assert plan_jobs([job], tmp_path).done == [job]
+
+
+def test_a_method_whose_settings_mean_something_else_makes_other_runs(tmp_path, monkeypatch):
+    facts, make = METHODS["median"]
+    job = Job(Task("wine@40"), Entry("median"))
+    keep(job, tmp_path, mae=0.5)
+    assert describe_settings(job.make()) == "{}"
+    for revision, due in ((1, "todo"), (0, "done")):
+        monkeypatch.setitem(METHODS, "median", (dataclasses.replace(facts, revision=revision), make))
+        assert getattr(plan_jobs([job], tmp_path), due) == [job]
 
 
 def test_other_data_and_another_protocol_make_other_runs(fake, tmp_path):

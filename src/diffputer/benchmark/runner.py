@@ -325,7 +325,7 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
     """Give the settings of a method as JSON that tells runs apart.
 
     DiffPuter's parameters are resolved, or given as they are if they do not resolve. A method of the user's
-    own file is told apart by the content of that file, too.
+    own file is told apart by the content of that file, too, and any method by its revision.
 
     Examples
     --------
@@ -336,6 +336,8 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
         own = {name: value for name, value in made.settings.items() if name != "device"}
         if made.fingerprint:
             own["file"] = made.fingerprint
+        if made.facts.revision:  # rows from before there were revisions have none
+            own["revision"] = made.facts.revision
         return json.dumps(own, sort_keys=True, default=str)
     parameters = made
     try:

@@ -44,6 +44,9 @@ class Facts:
         Installed packages whose versions a result should state.
     published
         Its name among the paper's numbers, where it is among them.
+    revision
+        Raised when the same settings come to mean something else: the benchmark then runs it again. Of
+        DiffPuter itself it does not count, which goes by its own settings.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Facts:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
     published: str | None = None
+    revision: int = 0
 
 
 class Method(ABC):
