@@ -328,6 +328,22 @@ def test_plan_skips_what_is_done_and_retries_failures_when_asked(fake, tmp_path)
     assert plan_jobs(jobs, tmp_path).done == [jobs[0], jobs[2]]
 
 
+def test_plan_finds_rows_in_whatever_file_of_the_folder_they_are(fake, tmp_path):
+    jobs = [fake(does, seed=seed) for seed in (0, 1) for does in ("mean", "exit")]
+    keep(jobs[0], tmp_path, mae=0.5)
+    keep(jobs[1], tmp_path, error="Crash: of old.")
+    (tmp_path / "fake.csv").rename(tmp_path / "other-machine.csv")
+    (tmp_path / "table.csv").write_text("a;b\n1\n")  # the user's own, and no results
+    plan = plan_jobs(jobs, tmp_path)
+    assert (plan.done, plan.failed, plan.todo) == (jobs[:1], jobs[1:2], jobs[2:])
+    plan = plan_jobs(jobs[:2], tmp_path, retry_failed=True)
+    assert (plan.done, plan.todo) == (jobs[:1], jobs[1:2])
+    assert run_plan(plan, tmp_path) == 1
+    assert [row["error"] for row in read_rows(tmp_path / "other-machine.csv")] == ["", ""]
+    assert {row["error"].split(":")[0] for row in read_rows(tmp_path / "fake.csv")} == {"Crash"}
+    assert (tmp_path / "table.csv").read_text() == "a;b\n1\n"
+
+
 def test_settings_cuts_and_draws_make_other_runs(fake, tmp_path):
     keep(fake("mean"), tmp_path, mae=0.5)
     others = [fake("mean", folder="x"), fake("mean", dataset="wine@41"), fake("mean", dataset="wine")]

@@ -14,12 +14,14 @@ from ..methods.contract import Method
 from ..methods.hyperimpute import HYPERIMPUTE, find_python
 from ..methods.table import METHODS
 from .datasets import DATA_VARIABLE, VARIANTS, file_of, fingerprint_of, split_name
-from .results import Row, append_rows, check_columns, read_rows, replace_rows
-from .runner import OURS, Key, is_done, is_failure, key_of, make_key
+from .results import Row, append_rows, check_columns, read_header, read_rows, replace_rows
+from .runner import KEY_COLUMNS, OURS, Key, is_done, is_failure, key_of, make_key
 from .scheduler import run_jobs
 from .suites import Job, Limits, find_lack_of_file
 
 _MODULES = {"scikit-learn": "sklearn"}
+#: What a CSV file must have to be one of results; in a folder of the user's there may be others.
+_COLUMNS = {*KEY_COLUMNS, "setting", "em_round", "mae", "error"}
 
 
 @dataclass
@@ -84,7 +86,7 @@ def plan_jobs(
     jobs : iterable of Job
         What should be there in the end.
     out : path
-        Folder of the results.
+        Folder of the results; whatever file of it a run's rows are in, it is done.
     data : str, optional
         Folder of the data sets.
     retry_failed : bool
@@ -97,15 +99,12 @@ def plan_jobs(
     """
     plan = Plan()
     known_data = _Fingerprints(data)
-    known: dict[Path, dict[Key, list[dict[str, str]]]] = {}
+    known = _by_key(row for path in _list_files(out) for row in read_rows(path))
     for job in jobs:
         if job.entry.file is not None and (lack := find_lack_of_file(job.entry.file)):
             plan.skip(job, lack)
             continue
-        path = results_path(out, job)
-        if path not in known:
-            known[path] = _by_key(read_rows(path))
-        rows = known[path].get(_key_of(job, known_data), [])
+        rows = known.get(_key_of(job, known_data), [])
         if _is_complete(rows, job, known_data):
             failed = any(is_failure(row) for row in _last_rows(rows))
             if not (failed and retry_failed):
@@ -175,8 +174,13 @@ def run_plan(
     return failures
 
 
+def _list_files(out: str | os.PathLike[str]) -> list[Path]:
+    """Give the files of results in a folder, in the order in which reports read them."""
+    return [path for path in sorted(Path(out).glob("*.csv")) if set(read_header(path)) >= _COLUMNS]
+
+
 def results_path(out: str | os.PathLike[str], job: Job) -> Path:
-    """Give the file of a job's rows."""
+    """Give the file that a job's rows are added to."""
     return Path(out) / f"{job.entry.method}.csv"
 
 
@@ -263,16 +267,14 @@ def _is_complete(rows: Sequence[Mapping[str, str]], job: Job, known_data: _Finge
 def _forget_failures(jobs: Iterable[Job], out: str | os.PathLike[str], data: str | None = None) -> None:
     """Take the failures of jobs that will be run out of the results; nobody else may be writing."""
     known_data = _Fingerprints(data)
-    keys: dict[Path, set[Key]] = {}
-    for job in jobs:
-        keys.setdefault(results_path(out, job), set()).add(_key_of(job, known_data))
-    for path, mine in keys.items():
-        rows = read_rows(path)
+    mine = {_key_of(job, known_data) for job in jobs}
+    for path in _list_files(out):
+        found = _by_key(read_rows(path))
         stale = {
             key
-            for key, those in _by_key(rows).items()
-            if key in mine and any(is_failure(row) for row in _last_rows(those))
+            for key, rows in found.items()
+            if key in mine and any(is_failure(row) for row in _last_rows(rows))
         }
         if stale:
-            kept = [those for key, those in _by_key(rows).items() if key not in stale]
-            replace_rows(path, [row for those in kept for row in those])
+            check_columns(path)
+            replace_rows(path, [row for key, rows in found.items() if key not in stale for row in rows])

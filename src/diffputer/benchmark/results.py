@@ -59,9 +59,7 @@ def append_rows(
 
 def check_columns(path: str | os.PathLike[str], fields: Sequence[str] = FIELDS) -> None:
     """Refuse a file of results that this version cannot append to."""
-    with open(path, newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file), [])
-    if header != list(fields):
+    if read_header(path) != list(fields):
         raise InputError(
             f"Results must go to a file with the columns of this version, however: {path} has other ones. "
             "Write to a new file"
@@ -71,6 +69,12 @@ def check_columns(path: str | os.PathLike[str], fields: Sequence[str] = FIELDS) 
                 else "."
             )
         )
+
+
+def read_header(path: str | os.PathLike[str]) -> list[str]:
+    """Give the columns of a CSV file; none if it is empty."""
+    with open(path, newline="\n", encoding="utf-8", errors="replace") as file:
+        return _split_line(next(file, ""))
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
@@ -114,8 +118,7 @@ def add_columns(path: str | os.PathLike[str]) -> None:
         Of a CSV file whose columns are among `FIELDS`.
     """
     target = Path(path)
-    with target.open(newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file), [])
+    header = read_header(target)
     if not header or not set(header) <= set(FIELDS):
         foreign = sorted(set(header) - set(FIELDS))
         raise InputError(f"A file of results must have columns of FIELDS only, however: it has {foreign}.")

@@ -36,7 +36,7 @@ OURS = "diffputer"
 #: Settings that older rows do not have, and what they were then: only other values tell runs apart.
 _AS_BEFORE = {"member_training": "together"}
 #: What tells runs apart: columns of a row, in this order.
-_KEY = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
+KEY_COLUMNS = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
 Key = tuple[str, ...]
 
 #: Parameters that do not change a score; "precision" and "quality" enter by what they resolve to.
@@ -297,7 +297,7 @@ def make_key(task: Task, made: Method | Mapping[str, Any], seed: int, fingerprin
 
 def key_of(row: Mapping[str, str]) -> Key:
     """Give the same of a row of results."""
-    return tuple(row[name] for name in _KEY)
+    return tuple(row[name] for name in KEY_COLUMNS)
 
 
 def find_method(method: str | Method, parameters: Mapping[str, Any]) -> Method | dict[str, Any]:
