@@ -449,6 +449,7 @@ def test_the_page_of_results_has_both_settings_of_every_mechanism():
     assert "## Not at random, rows not seen in the fit" in page
     assert "2,000 rows" not in page  # a suite that has no results
     assert "Sampling steps" not in page
+    assert "Not run: ablation-draws, ablation-em-rounds, " in page
 
 
 def test_the_page_of_results_has_the_curves_that_there_are():
@@ -462,3 +463,9 @@ def test_the_page_of_results_has_the_curves_that_there_are():
     assert "So far: california; mask 0." in page
     assert "](images/ablation-em-rounds.png)" in page
     assert [picture.name for picture in report.pictures] == ["ablation-em-rounds"]
+    rates = [make_row("mean", rate=rate) for rate in ("0.3", "0.5")]
+    known = {name: admit_rows(rates) for name in ("ablation-missing-ratio", "ablation-generators")}
+    page = write_page(make_results(known))
+    assert "diffputer bench table ablation-generators has the numbers." in page
+    absent = "ablation-draws, ablation-em-rounds, ablation-sampling-steps, ablation-training-time"
+    assert f"Not run: {absent}. " in page

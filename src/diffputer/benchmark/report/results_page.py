@@ -14,6 +14,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ..published import find_published
+from ..suites import list_suites
 from .document import LEGEND, describe_common, describe_friedman, make_boards
 from .drawing import save_png
 from .entries import list_entries
@@ -100,12 +101,19 @@ def _draw_rates(results: Results) -> Figure | None:
 CURVES = (
     Curve(
         "EM rounds", "ablation-em-rounds", _draw_em,
-        ("Every round of the published algorithm, and of the default engine, which has one.",),
+        (
+            "Every round of the published algorithm, and of the default engine, whose default is one round; "
+            "here four were run. Published numbers are of whole tables, and are not drawn.",
+        ),
     ),
     Curve("Number of draws N", "ablation-draws", _draw_draws),
     Curve("Sampling steps M against time", "ablation-sampling-steps", _draw_steps),
     Curve("Share of missing cells", "ablation-missing-ratio", _draw_rates),
 )  # fmt: skip
+
+
+#: Suites of which the page has curves, or says that they were not run, have names that begin so.
+_ABLATION = "ablation-"
 
 
 def make_report(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) -> Report:
@@ -114,7 +122,7 @@ def make_report(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) ->
     Parameters
     ----------
     results : dict
-        Suite -> its results; suites that lack are left out.
+        Suite -> its results. Suites that lack are left out; ablations among them are named at the end.
     parts : tuple of Part
         Headings of tables, in this order; curves come after them.
 
@@ -138,7 +146,7 @@ def make_report(results: dict[str, Results], parts: tuple[Part, ...] = PARTS) ->
             sections.append(Section(part.title, words=(*part.words, *filter(None, [absent]))))
             sections += [_write(board) for board in _make_boards(kept, part)]
     sections += [_draw(curve, results[curve.suite]) for curve in CURVES if curve.suite in results]
-    return Report("Results", tuple(sections))
+    return Report("Results", (*sections, *_name_others(results)))
 
 
 def write_page(report: Report) -> str:
@@ -177,12 +185,25 @@ def _draw(curve: Curve, results: Results) -> Section:
     return Section(curve.title, words=(*curve.words, extent), pictures=pictures)
 
 
+def _name_others(results: dict[str, Results]) -> list[Section]:
+    """Name the ablations without a curve: where their numbers are, and which were not run."""
+    others = [name for name in _list_ablations() if name not in {curve.suite for curve in CURVES}]
+    words = [f"diffputer bench table {name} has the numbers." for name in others if name in results]
+    if absent := [name for name in _list_ablations() if name not in results]:
+        words.append(f"Not run: {', '.join(absent)}. diffputer bench run SUITE makes their rows.")
+    return [Section("Other ablations", words=tuple(words))] if words else []
+
+
+def _list_ablations() -> list[str]:
+    return [name for name in list_suites() if name.startswith(_ABLATION)]
+
+
 def read_suites() -> dict[str, Results]:
-    """Read what is in benchmarks/results of the page's suites; there need not be curves."""
+    """Read what is in benchmarks/results of the page's suites; there need not be ablations."""
     from ..table_command import RESULTS_FOLDER, read_results
 
     results = {part.suite: read_results((part.suite,), record=True) for part in PARTS}
-    there = (curve.suite for curve in CURVES if (RESULTS_FOLDER / curve.suite).is_dir())
+    there = (name for name in _list_ablations() if (RESULTS_FOLDER / name).is_dir())
     return results | {suite: read_results((suite,)) for suite in there}
 
 

@@ -15,14 +15,24 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from ..published import PUBLISHED_RATE, find_published
-from .drawing import BLACK, GREY, SMALL, add_legend, clean, make_grid, new_figure, settle, style_entries, wrap
+from .drawing import (
+    GREY,
+    PUBLISHED,
+    SMALL,
+    add_legend,
+    clean,
+    make_grid,
+    new_figure,
+    settle,
+    style_entries,
+    wrap,
+)
 from .entries import Entry, Key, describe_differences
 from .measures import NOT_NEGATIVE, OF_TIME, SHARES, Measure, order_datasets
 from .records import Record, name_kind
 
 #: Horizontal number -> mask -> value.
 Points = dict[float, dict[int, float]]
-_PUBLISHED_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.0, "linestyle": (0, (6, 3))}
 _TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
 _LEGEND_WIDTH = 34
 #: Of failed points so many are named.
@@ -51,7 +61,10 @@ class Curves:
 def draw_em_curve(
     curve: Sequence[Record], entries: Mapping[Key, Entry], measure: Measure, setting: str
 ) -> Figure | None:
-    """Draw the error after every EM round, one panel a data set; the paper's end is a line across."""
+    """Draw the error after every EM round, one panel a data set.
+
+    The paper's number is left out: it is of whole tables and of all draws.
+    """
     mine = [r for r in curve if r.setting == setting]
     curves = _collect(mine, entries, measure, lambda r: r.em_round, keep=_drop_rounds, at_least=1)
     if curves is None:
@@ -59,9 +72,8 @@ def draw_em_curve(
     rows = sorted({r.rows for r in mine if r.rows})
     size = f"the first {rows[0]:,} rows" if len(rows) == 1 else "the first rows"
     note = f"Scored on {size} of each table, with the few draws that EM takes; rounds that all masks have."
-    lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
     title = f"{measure.heading} after each EM round, {_TITLES[setting]}, {_kinds(mine)}"
-    return _draw(curves, title, "EM round", measure, note, published=lines)
+    return _draw(curves, title, "EM round", measure, note)
 
 
 def draw_draws(
@@ -103,10 +115,14 @@ def draw_rates(
     title = (
         f"{measure.heading} against the share of missing cells, {_TITLES[setting]}, {name_kind(mechanism)}"
     )
-    lines = {name: _published(mine, name, measure, setting) for name in curves.panels}
-    note = "Diamond: published, DiffPuter at 30 %." if any(lines.values()) else ""
+    published = {
+        name: number
+        for name in curves.panels
+        if (number := _published(mine, name, measure, setting)) is not None
+    }
+    note = "Diamond: published, DiffPuter at 30 %." if published else ""
     note = f"{note} {_describe_failed(mine, entries, measure)}".strip()
-    return _draw(curves, title, "missing cells (%)", measure, note, published=lines, at=100 * PUBLISHED_RATE)
+    return _draw(curves, title, "missing cells (%)", measure, note, published=published)
 
 
 def _describe_failed(records: Iterable[Record], entries: Mapping[Key, Entry], measure: Measure) -> str:
@@ -248,8 +264,7 @@ def _draw(
     note: str = "",
     *,
     logarithmic: bool = False,
-    published: Mapping[str, float | None] | None = None,
-    at: float | None = None,
+    published: Mapping[str, float] | None = None,
     below: tuple[Curves, Measure] | None = None,
 ) -> Figure:
     names = list(curves.panels)
@@ -267,11 +282,8 @@ def _draw(
         axes = figure.add_subplot(n_rows * times, n_columns, row * times * n_columns + column + 1)
         clean(axes, dataset)
         _draw_lines(axes, curves, dataset, logarithmic)
-        number = (published or {}).get(dataset)
-        if number is not None and at is None:
-            axes.axhline(number, **_PUBLISHED_LINE, zorder=1)
-        elif number is not None and at is not None:
-            axes.plot([at], [number], "D", color=BLACK, markersize=5.5, zorder=4)
+        if published and dataset in published:
+            axes.plot([100 * PUBLISHED_RATE], [published[dataset]], **PUBLISHED, zorder=4)
         lowest = axes
         if column == 0:
             axes.set_ylabel(measure.heading, fontsize=SMALL, color=GREY)
@@ -288,11 +300,8 @@ def _draw(
         Line2D([], [], **curves.styles[line], markersize=5, label=wrap(name, _LEGEND_WIDTH))
         for line, name in curves.names.items()
     ]
-    if any(number is not None for number in (published or {}).values()):
-        style: dict[str, Any] = _PUBLISHED_LINE
-        if at is not None:
-            style = {"marker": "D", "color": BLACK, "linestyle": "none", "markersize": 5.5}
-        handles.append(Line2D([], [], **style, label="DiffPuter, published"))
+    if published:
+        handles.append(Line2D([], [], **PUBLISHED, label="DiffPuter, published"))
     add_legend(figure, handles)
     return settle(figure)
 
