@@ -7,13 +7,15 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from ..metrics import Floats
 from ..published import PUBLISHED_RATE, find_published
 from .drawing import (
     GREY,
@@ -31,6 +33,8 @@ from .entries import Entry, Key, describe_differences
 from .measures import NOT_NEGATIVE, OF_TIME, SHARES, Measure, order_datasets
 from .records import Record, name_kind
 
+#: Of the horizontal axis; logit is that of a share in percent.
+Scale = Literal["linear", "log", "logit"]
 #: Horizontal number -> mask -> value.
 Points = dict[float, dict[int, float]]
 _TITLES = {"in_sample": "in sample", "out_of_sample": "out of sample"}
@@ -84,7 +88,7 @@ def draw_draws(
     if curves is None:
         return None
     title = f"{measure.heading} against the number of draws N, {_TITLES[setting]}, {_kinds(records)}"
-    return _draw(curves, title, "draws N that an imputed value averages", measure, logarithmic=True)
+    return _draw(curves, title, "draws N that an imputed value averages", measure, scale="log")
 
 
 def draw_steps(
@@ -101,7 +105,7 @@ def draw_steps(
     title = f"{measure.heading} and seconds against sampling steps M, {_TITLES[setting]}, {_kinds(records)}"
     times = _collect_setting(records, entries, seconds, setting, "sampling_steps")
     below = None if times is None else (times, seconds)
-    return _draw(errors, title, "sampling steps M", measure, logarithmic=True, below=below)
+    return _draw(errors, title, "sampling steps M", measure, scale="log", below=below)
 
 
 def draw_rates(
@@ -122,7 +126,8 @@ def draw_rates(
     }
     note = "Diamond: published, DiffPuter at 30 %." if published else ""
     note = f"{note} {_describe_failed(mine, entries, measure)}".strip()
-    return _draw(curves, title, "missing cells (%)", measure, note, published=published)
+    across = "missing cells (%), logit scale"
+    return _draw(curves, title, across, measure, note, scale="logit", published=published)
 
 
 def _describe_failed(records: Iterable[Record], entries: Mapping[Key, Entry], measure: Measure) -> str:
@@ -263,7 +268,7 @@ def _draw(
     measure: Measure,
     note: str = "",
     *,
-    logarithmic: bool = False,
+    scale: Scale = "linear",
     published: Mapping[str, float] | None = None,
     below: tuple[Curves, Measure] | None = None,
 ) -> Figure:
@@ -281,7 +286,7 @@ def _draw(
         row, column = divmod(place, n_columns)
         axes = figure.add_subplot(n_rows * times, n_columns, row * times * n_columns + column + 1)
         clean(axes, dataset)
-        _draw_lines(axes, curves, dataset, logarithmic)
+        _draw_lines(axes, curves, dataset, scale)
         if published and dataset in published:
             axes.plot([100 * PUBLISHED_RATE], [published[dataset]], **PUBLISHED, zorder=4)
         lowest = axes
@@ -290,7 +295,7 @@ def _draw(
         if below and dataset in below[0].panels:
             lowest = figure.add_subplot(n_rows * 2, n_columns, (row * 2 + 1) * n_columns + column + 1)
             clean(lowest)
-            _draw_lines(lowest, below[0], dataset, logarithmic, curves.styles)
+            _draw_lines(lowest, below[0], dataset, scale, curves.styles)
             lowest.set_ylim(0, max(lowest.get_ylim()[1], _HEADROOM * lowest.dataLim.y1))
             if column == 0:
                 lowest.set_ylabel(below[1].heading, fontsize=SMALL, color=GREY)
@@ -310,7 +315,7 @@ def _draw_lines(
     axes: Axes,
     curves: Curves,
     dataset: str,
-    logarithmic: bool,
+    scale: Scale,
     styles: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     every: set[float] = set()
@@ -323,14 +328,26 @@ def _draw_lines(
         below = [min(*pair) for pair in zip(spreads, means, strict=True)] if curves.positive else spreads
         whiskers = [below, spreads] if any(spreads) else None
         axes.errorbar(places, means, yerr=whiskers, elinewidth=0.8, capsize=2, **style)
-    if logarithmic and min(every) > 0:
+    if scale == "log" and min(every) > 0:
         axes.set_xscale("log")
+    elif scale == "logit":  # shares near 100 % are close together, and the error changes most there
+        axes.set_xscale("function", functions=(_logit, _share))
+    if axes.get_xscale() != "linear":
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(sorted(every))
     elif len(every) <= 8:
         axes.set_xticks(sorted(every))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
     axes.yaxis.set_major_locator(MaxNLocator(5))
+
+
+def _logit(percent: Floats) -> Floats:
+    share = np.clip(np.asarray(percent, dtype=np.float64) / 100, 1e-6, 1 - 1e-6)
+    return np.asarray(np.log(share / (1 - share)))
+
+
+def _share(logit: Floats) -> Floats:
+    return np.asarray(100 / (1 + np.exp(-np.asarray(logit))))
 
 
 def _published(records: Iterable[Record], dataset: str, measure: Measure, setting: str) -> float | None:
