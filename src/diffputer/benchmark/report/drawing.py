@@ -20,6 +20,8 @@ GREY, LIGHT, OURS, BLACK = "#55595e", "#ced4da", "#d9480f", "#212529"
 SMALL, NORMAL = 8, 10
 #: The paper's numbers: a black diamond, hollow where they are doubtful.
 PUBLISHED: dict[str, Any] = {"marker": "D", "markersize": 5.5, "color": BLACK, "linestyle": "none"}
+#: Tints of our entries.
+_OURS = (OURS, "#7f2704", "#f59f00", "#a8324a")
 _MARKERS = "osD^v<>PXph*"
 _RIVALS = ("#1f4e79", "#5b8db8", "#7a7a7a", "#2f6b4f", "#8a6d3b", "#6f4a8e", "#9aa5b1", "#3b3b3b")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
@@ -79,12 +81,13 @@ def wrap(name: str, width: int = 32, lines: int = 3) -> str:
 
 
 def style_entries(entries: Sequence[Entry]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Give every entry a marker, a dash and a colour of its own: ours orange, rivals blue, grey and green."""
+    """Give every entry a marker, a dash and a colour: ours tints of orange, rivals blue, grey and green."""
     styles = {}
-    rivals = 0
+    counts = {True: 0, False: 0}
     for place, entry in enumerate(entries):
-        colour = OURS if entry.ours else _RIVALS[rivals % len(_RIVALS)]
-        rivals += not entry.ours
+        colours = _OURS if entry.ours else _RIVALS
+        colour = colours[counts[entry.ours] % len(colours)]
+        counts[entry.ours] += 1
         styles[entry.key] = {
             "marker": _MARKERS[place % len(_MARKERS)],
             "linestyle": _DASHES[(place // len(_MARKERS) + place) % len(_DASHES)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,8 @@ from matplotlib.text import Annotation, Text
 from .drawing import BLACK, GREY, SMALL
 
 Box = tuple[float, float, float, float]
+#: In pixels: half a point's mark, and how finely a leader is covered.
+_MARK, _STEP = 11, 3
 _LEADER = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 4}
 
 
@@ -48,10 +51,10 @@ def place_labels(
     frame = axes.get_window_extent(renderer)
     to_pixels = axes.transData.transform
     marks = [(label.x, label.y) for label in labels] + list(others)
-    taken: list[Box] = [(x - 9, y - 9, x + 9, y + 9) for x, y in map(to_pixels, marks)]
+    taken: list[Box] = [(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in map(to_pixels, marks)]
     taken += _cover_front(axes)
     for label in sorted(labels, key=lambda label: label.y):
-        best: tuple[float, Annotation, Box] | None = None
+        best: tuple[float, Annotation, list[Box]] | None = None
         for dx, dy, side, reach in _candidates():
             text = axes.annotate(
                 label.text, (label.x, label.y), (dx, dy), textcoords="offset points", fontsize=label.size,
@@ -64,15 +67,17 @@ def place_labels(
             corners = (box.x0, box.y0, box.x1, box.y1)
             outside = max(frame.x0 - box.x0, 0) + max(box.x1 - frame.x1, 0)
             outside += max(frame.y0 - box.y0, 0) + max(box.y1 - frame.y1, 0)
-            cost = 50 * outside + sum(_overlap(corners, other) for other in taken) + 2 * reach
+            leader = _cover_leader(corners, *to_pixels((label.x, label.y))) if reach else []
+            cost = 50 * outside + 2 * reach
+            cost += 3 * sum(_overlap(part, other) for part in (corners, *leader) for other in taken)
             if best is not None and cost >= best[0]:
                 text.remove()
                 continue
             if best is not None:
                 best[1].remove()
-            best = (cost, text, corners)
+            best = (cost, text, [corners, *leader])
         if best is not None:
-            taken.append(best[2])
+            taken += best[2]
 
 
 def _cover_front(axes: Axes) -> list[Box]:
@@ -82,6 +87,20 @@ def _cover_front(axes: Axes) -> list[Box]:
         corners = axes.transData.transform(line.get_path().vertices)
         for (x0, y0), (x1, y1) in pairwise(corners):
             boxes.append((min(x0, x1) - 2, min(y0, y1) - 2, max(x0, x1) + 2, max(y0, y1) + 2))
+    return boxes
+
+
+def _cover_leader(words: Box, x: float, y: float) -> list[Box]:
+    """Boxes along the line from the middle of words to their point, outside both."""
+    x0, y0 = (words[0] + words[2]) / 2, (words[1] + words[3]) / 2
+    dx, dy = x - x0, y - y0
+    length = math.hypot(dx, dy)
+    boxes: list[Box] = []
+    for way in range(0, max(0, int(length) - _MARK), _STEP):
+        at_x, at_y = x0 + dx * way / length, y0 + dy * way / length
+        box = (at_x - _STEP, at_y - _STEP, at_x + _STEP, at_y + _STEP)
+        if not _overlap(box, words):
+            boxes.append(box)
     return boxes
 
 

@@ -240,6 +240,9 @@ def _draw_points(
         axes.step(across, up, where="post", **fronts[classes], zorder=1)
     for point in points:
         style = {**styles[point.entry.key], "linestyle": "none", "markersize": 7, "markeredgewidth": 1.2}
+        if point.entry.ours and style["markerfacecolor"] == style["color"]:
+            # Ours are often close together: a white edge tells one from another that it covers in part.
+            style |= {"markeredgecolor": "white", "markersize": 8, "markeredgewidth": 0.8}
         axes.plot([point.seconds], [point.value * scale], **style, zorder=3)
 
 
