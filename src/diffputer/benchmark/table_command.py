@@ -114,10 +114,11 @@ def table(
                 f"--setting must be {', '.join(SETTINGS)} or both, however: {setting!r} is not."
             )
         measures = [find_measure(name).name for name in metric or PAPERS_MEASURES]
-        results, about = read_results(suite), ""
+        rows = _read_rows(suite)
+        results, about = _admit(rows, suite), ""
         too_few = _warn_of_refused(session, results)
         if record:
-            results, about = _keep_record(results, suite)
+            results, about = _keep_record(rows, len(results.final), suite)
         results = _select(results, mechanism, method)
         _check_rank(results, rank or ())
         there = sorted({record.rate for record in results.final})
@@ -216,39 +217,48 @@ def find_files(suite: str) -> list[Path]:
 
 def read_results(suites: Sequence[str], record: bool = False) -> Results:
     """Read the results of suites, folders or files, and keep what can be compared; or what is of record."""
-    from .report.of_record import is_of_record
-    from .report.records import admit_rows
+    return _admit(_read_rows(suites), suites, record)
+
+
+def _read_rows(suites: Sequence[str]) -> list[dict[str, str]]:
     from .results import read_rows
 
-    paths = list(dict.fromkeys(path for suite in suites for path in find_files(suite)))
-    rows = []
-    for path in paths:
-        try:
-            rows += read_rows(path)
-        except UnicodeDecodeError as error:
-            raise InputError(f"Results must be CSV in UTF-8, however: {path} is not.") from error
+    return [row for path in _list_paths(suites) for row in read_rows(path)]
+
+
+def _list_paths(suites: Sequence[str]) -> list[Path]:
+    return list(dict.fromkeys(path for suite in suites for path in find_files(suite)))
+
+
+def _admit(rows: Sequence[Mapping[str, str]], suites: Sequence[str], record: bool = False) -> Results:
+    """Keep the rows of suites that can be compared, or that are of record: there must be some."""
+    from .report.of_record import is_of_record
+    from .report.records import admit_rows
+
     results = admit_rows(rows, is_of_record) if record else admit_rows(rows)
     if not results.final and not results.curve:
         reasons = "; ".join(refusal.reason for refusal in results.refused)
         raise InputError(
-            f"There must be a row of results, however: {', '.join(map(str, paths))} "
+            f"There must be a row of results, however: {', '.join(map(str, _list_paths(suites)))} "
             + (f"have none that can be read ({reasons})." if reasons else "have none.")
         )
     return results
 
 
-def _keep_record(results: Results, suites: Sequence[str]) -> tuple[Results, str]:
+def _keep_record(
+    rows: Sequence[Mapping[str, str]], n_results: int, suites: Sequence[str]
+) -> tuple[Results, str]:
     """Leave out what is not of record, and say so; name methods of the suites that have no results."""
     from .report.of_record import describe_absent, keep_record
 
-    kept = keep_record(read_results(suites, record=True))
+    kept = keep_record(_admit(rows, suites, record=True))
     if not kept.final:
         raise InputError(
             "--record must find results of DiffPuter as it is, however: these rows have none on a task that "
             "others have too. Name a suite that has them, or leave --record out."
         )
     about = (
-        f"Results of record, {len(kept.final):,} of {len(results.final):,}: without DiffPuter's experiments. "
+        f"Results of record, {len(kept.final):,} of {n_results:,}: without DiffPuter's experiments. "
         "Averages, ranks and tests are on the tasks that DiffPuter and every rival with all of its data sets "
         "have; a cell is the mean over all masks that its entry has."
     )
