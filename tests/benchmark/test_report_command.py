@@ -124,12 +124,15 @@ def test_formats_follow_the_option_or_the_suffix(suite):
         ("t.html", "<!doctype"),
         ("t.txt", "entry"),
     ):
-        assert run("small", "-o", name, "--metric", "mae") == ""
+        assert run("small", "-o", name, "--metric", "mae") == f"wrote {name}\n"
         assert words in (suite / name).read_text(encoding="utf-8")
 
 
 def test_figures_are_written_and_linked(suite):
-    run("small", "-o", "out/page.md", "--figures", "out/figures", "--metric", "mae")
+    arguments = ["small", "-o", "out/page.md", "--figures", "out/figures", "--metric", "mae"]
+    result = CliRunner().invoke(app, arguments)
+    n = len(list((suite / "out" / "figures").glob("*.png")))
+    assert (result.stdout, result.stderr) == ("", f"wrote out/page.md and {n} figures in out/figures\n")
     assert (suite / "out" / "figures" / "bars-mae-out_of_sample-mcar-0.3.svg").exists()
     assert "](figures/bars-mae-out_of_sample-mcar-0.3.png)" in (suite / "out" / "page.md").read_text()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,25 +125,22 @@ def table(
         there = sorted({record.rate for record in results.final})
         if absent := sorted(set(rate or ()) - set(there)):
             raise InputError(f"--rate must name what the rows have, however: {absent} is not among {there}.")
-        report = make_report(
-            results,
-            title="Results: " + ", ".join(suite),
-            measures=measures,
-            settings=SETTINGS if setting == "both" else (setting,),
-            rates=rate or None,
-            rank=rank or (),
-            about=[about] if about else (),
-            published=published,
-            pictures=figures is not None or kind == "html",
-        )
-        paths: dict[str, str] = {}
-        if figures is not None:
-            from .report.gallery import save_pictures
-
-            saved = save_pictures(report.pictures, figures)
-            start = output.parent if output is not None else Path()
-            paths = {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
+        pictures = figures is not None or kind == "html"
+        with _show_work("drawing figures" if pictures else "comparing results"):
+            report = make_report(
+                results,
+                title="Results: " + ", ".join(suite),
+                measures=measures,
+                settings=SETTINGS if setting == "both" else (setting,),
+                rates=rate or None,
+                rank=rank or (),
+                about=[about] if about else (),
+                published=published,
+                pictures=pictures,
+            )
+            paths = {} if figures is None else _save_figures(report, figures, output)
         _write(report, kind, output, paths)
+        _tell_written(session, output, figures, len(paths))
         if too_few:
             sys.exit(EXIT_FAILURE)
 
@@ -160,6 +158,38 @@ def _warn_of_refused(session: Reporter, results: Results) -> bool:
             "warning",
         )
     return refused > kept or (refused > 0 and not results.final)
+
+
+@contextmanager
+def _show_work(words: str) -> Iterator[None]:
+    """Show that something is being done, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(words, total=None)
+        yield
+
+
+def _save_figures(report: Report, folder: Path, output: Path | None) -> dict[str, str]:
+    """Save the figures of a report; give their names and where they are, seen from the report."""
+    from .report.gallery import save_pictures
+
+    start = output.parent if output is not None else Path()
+    saved = save_pictures(report.pictures, folder)
+    return {name: Path(os.path.relpath(path, start)).as_posix() for name, path in saved.items()}
+
+
+def _tell_written(session: Reporter, output: Path | None, figures: Path | None, n_figures: int) -> None:
+    written = [] if output is None else [str(output)]
+    if figures is not None:
+        written.append(f"{n_figures} figure{'s' * (n_figures != 1)} in {figures}")
+    if written:
+        session.say(f"wrote {' and '.join(written)}")
 
 
 def _write(report: Report, kind: str, output: Path | None, paths: Mapping[str, str]) -> None:
