@@ -230,7 +230,8 @@ def test_a_method_that_gives_something_else_is_told_the_contract(given, words, t
 def test_an_array_of_another_shape_is_told_the_contract(base, tmp_path):
     rows = run_task(Task("wine@40"), load_dataset("wine@40"), method=make_own(tmp_path, "x[:3]", base))
     assert rows[0]["error"] == (
-        "InputError: A method must complete the array that it is given, 40 x 14, however: it gave 3 x 14."
+        "InputError: A method must give back an array as large as the one it is given, 40 x 14, however: it "
+        "gave 3 x 14."
     )
 
 

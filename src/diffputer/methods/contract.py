@@ -13,7 +13,7 @@ import pandas as pd
 from ..errors import InputError, SettingError
 from .coding import Coding, Counts, Floats
 
-_ARRAY_RULE = "A method must complete the array that it is given"
+_ARRAY_RULE = "A method must give back an array as large as the one it is given"
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,15 @@ MEDIAN = Facts(
     source="Folklore; own code.",
     cannot="Use what other columns say.",
 )
+_NEAREST = "nearest rows that show the cell; of categories their most frequent level."
 _NEIGHBOURS = {
-    "what": "The mean over the nearest rows that show the cell; of categories their most frequent level.",
     "source": "Troyanskaya et al. 2001; scikit-learn's KNNImputer.",
     "cannot": "Weigh columns: one that says nothing counts as much as one that says all.",
     "packages": ("scikit-learn",),
 }
 KNN = Facts(
     name="knn",
+    what=f"The mean over the k = sqrt(n) {_NEAREST}",
     settings={
         "neighbours": Setting("sqrt", "the paper: k = sqrt(n) of n training rows"),
         "weights": Setting("uniform", "scikit-learn's default"),
@@ -40,6 +41,7 @@ KNN = Facts(
 )
 KNN_5 = Facts(
     name="knn-5",
+    what=f"The mean over the k = 5 {_NEAREST}",
     settings={
         "neighbours": Setting(5, "scikit-learn's default"),
         "weights": Setting("uniform", "scikit-learn's default"),
