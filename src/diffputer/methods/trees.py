@@ -32,8 +32,14 @@ MISSFOREST = Facts(
             "for each level, where R has one a category: with R's number, of so many columns, 5 % fewer "
             "levels are right on 2,000 rows of Adult",
         ),
-        "leaf_number": Setting(1, "R's missForest: smallest leaf of a regression"),
-        "leaf_level": Setting(5, "R's missForest: smallest leaf of a classification"),
+        "leaf_number": Setting(1, "R's missForest: nodesize of a regression, taken as smallest leaf"),
+        "leaf_level": Setting(
+            5,
+            "R's missForest: nodesize of a classification, taken as smallest leaf; in R nodes of at most 5 "
+            "rows are not split, so that leaves may be smaller. With that, on 2,000 rows, no clear gain: "
+            "levels right, in percent, Adult 69.9 to 70.5, Default 74.6 to 75.0, Shoppers 57.3 to 57.4; MAE "
+            "of Shoppers, times 100, 38.1 to 38.7",
+        ),
     },
     packages=("scikit-learn",),
     published="missforest",
