@@ -43,7 +43,11 @@ EM_GAUSSIAN = Facts(
 COPULA = Facts(
     name="gaussian-copula",
     what="EM with a Gaussian of the normal scores of numbers, whose means are taken in the column's units.",
-    source="The idea as in Zhao and Udell 2020; own code from the equations.",
+    source="The idea as in Zhao and Udell 2020; own code from the equations. With their package, gcimpute "
+    "0.0.4 (numbers continuous, levels as 0/1 columns, the most frequent of 25 draws taken), errors differ "
+    "by about 6 % at most, either way, and fewer levels are right, on 2,000 rows, 30 % MCAR in sample, mask "
+    "0: MAE and RMSE times 100 and percent right of Adult 46.9, 97.5, 62.0, here 45.2, 99.0, 67.7; of "
+    "Shoppers 33.0, 89.0, 52.3, here 33.5, 83.8, 58.0.",
     cannot="See relations that are not monotone; levels are 0/1 columns, not cuts of a latent normal.",
     settings=_SETTINGS,
 )
