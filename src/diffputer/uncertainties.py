@@ -24,8 +24,8 @@ class Uncertainty:
     ----------
     lower, upper
         The table completed by the ends of an interval: dates have dates, integers integers. Categories have
-        the level that is filled in. Means that boosted trees or straight lines have moved may lie outside:
-        intervals are of the networks and the copula.
+        the level that is filled in. Means may lie outside: boosted trees and straight lines move them
+        besides, and intervals are of the networks and the copula; in heavy tails many do.
     std
         Standard deviation of each filled number in the units of its column (seconds for dates, times and
         durations); NaN elsewhere and where a column shows no two values, which tells nothing of its holes; 0

@@ -71,7 +71,7 @@ class Ours(Method):
 
     def sample(self, table: pd.DataFrame, n_draws: int, seed: int) -> list[pd.DataFrame]:
         """Give a table completed so many times, missing cells of a row drawn together."""
-        # Draws are numbered, and each number is a draw of its own: no two seeds share one.
+        # Draws are numbered, and each number is a draw of its own: seeds share none of as many.
         return list(self._fitted().sample(table, n_draws=n_draws, first_draw=seed * n_draws))
 
     def _fitted(self) -> DiffPuter:
