@@ -150,13 +150,15 @@ class Ensemble(nn.Module):
     def _mend_means(self, mean: Tensor, quantiles: Tensor) -> Tensor:
         """Keep means from contradicting quantiles. Shape: [n, p], [n, p, Q] -> [n, p].
 
-        What lies below the quantile of level α can draw a mean below it by α times its distance from the
-        smallest value at most, and what lies above likewise. In heavy tails errors of means that are small
-        beside the column's deviation are large beside most of its values, and would take them beyond that.
+        In heavy tails errors of means that are small beside the column's deviation are large beside most of
+        its values. Means are between outer quantiles unless tails are heavier than those of a log-normal
+        distribution whose logarithm has a deviation of four. Where these quantiles are one value, what is
+        rarer than their level α can draw a mean away by α times the distance from the column's ends.
         """
         level, values = QUANTILES[OUTER], self.marginals.values
         low, high = (self.marginals.values_at(quantiles[..., k]) for k in (OUTER, -1 - OUTER))
-        lower, upper = low - level * (low - values[:, 0]), high + level * (values[:, -1] - high)
+        rare = level * (low == high)
+        lower, upper = low - rare * (low - values[:, 0]), high + rare * (values[:, -1] - high)
         return torch.minimum(torch.maximum(mean, lower), upper)
 
     def say_levels(self, rows: Rows, dtype: torch.dtype) -> list[Tensor]:
