@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..runtime.seeding import keyed_uniform, mix64
 from .conditional import Rows
@@ -96,8 +97,9 @@ def weigh_cells(
     if bool((asked.n_known < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
         return weight
     all_cells = _describe(asked.residuals(copula, validation.marginals))
-    counts = torch.bincount(asked.column, minlength=p).clamp_min(1).double()
-    usual = all_cells.new_zeros(p, all_cells.shape[1]).index_add(0, asked.column, all_cells) / counts[:, None]
+    # As a product: sums by index are in any order on a GPU, and their last digits with them.
+    belongs = F.one_hot(asked.column, p).T.double()
+    usual = belongs @ all_cells / belongs.sum(dim=1, keepdim=True).clamp_min(1)
     column = held.nonzero()[:, 1]
     more = _describe(copula.maps(rows).of(z)[held]) - usual[column]
     squares = more.new_zeros(n, p).scatter(1, column[:, None], more[:, :1])
