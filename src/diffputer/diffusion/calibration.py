@@ -207,6 +207,7 @@ def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
 
     Shape: place [2] -> [cells]; weight [cells]; the result [2].
     """
+    n_cells = float(weight.sum() ** 2 / weight.square().sum())  # that count alike would tell as much
     weight = weight / weight.sum()
 
     def distances(width: float, b: float) -> Tensor:
@@ -222,10 +223,10 @@ def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
 
     def misfit(b: float) -> float:
         ordered, order = distances(width_of(b), b).sort()
-        even = weight[order].cumsum(dim=0) - weight[order] / 2
+        # On a CPU: sums in a row are not the same twice on a GPU.
+        even = weight[order].cpu().double().cumsum(dim=0).to(ordered) - weight[order] / 2
         return float(((ordered - even).square() * weight[order]).sum())
 
-    n_cells = len(weight)
     b = float(minimize_scalar(misfit, bounds=CHANGES, method="bounded", options={"xatol": 0.01}).x)
     kept = [n_cells / (n_cells + prior) for prior in CELLS_OF_SHAPE]
     return _shape(kept[0] * width_of(b), kept[1] * b)

@@ -24,8 +24,6 @@ from .variants import Change, Variants
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
-#: The quantile, counted from either end, that means are held to.
-OUTER = QUANTILES.index(0.025)
 
 
 @dataclass
@@ -151,13 +149,13 @@ class Ensemble(nn.Module):
         """Keep means from contradicting quantiles. Shape: [n, p], [n, p, Q] -> [n, p].
 
         In heavy tails errors of means that are small beside the column's deviation are large beside most of
-        its values. Means are between outer quantiles unless tails are heavier than those of a log-normal
-        distribution whose logarithm has a deviation of four. Where these quantiles are one value, what is
-        rarer than their level α can draw a mean away by α times the distance from the column's ends.
+        its values. Means are between the outermost quantiles unless what is rarer than their level α is
+        extreme. Where these are one value, what is rarer is all that differs, and may draw a mean away by α
+        times the distance from the column's ends.
         """
-        level, values = QUANTILES[OUTER], self.marginals.values
-        low, high = (self.marginals.values_at(quantiles[..., k]) for k in (OUTER, -1 - OUTER))
-        rare = level * (low == high)
+        values = self.marginals.values
+        low, high = (self.marginals.values_at(quantiles[..., k]) for k in (0, -1))
+        rare = QUANTILES[0] * (low == high)
         lower, upper = low - rare * (low - values[:, 0]), high + rare * (values[:, -1] - high)
         return torch.minimum(torch.maximum(mean, lower), upper)
 
@@ -238,7 +236,7 @@ class Ensemble(nn.Module):
             self.tree_shares.copy_(best_shares([mixes], [validation], prejudice))
             answer = add(answer, *of_trees, self.tree_shares)
         self.trust.fill_(validation.trust(answer))
-        answer.mean = answer.mean * self.trust
+        answer.mean = self._mend_means(answer.mean * self.trust, answer.quantiles)
         self.sharpness.copy_(best_sharpness(answer.probabilities, validation))
         answer.probabilities = list(map(sharpen, answer.probabilities, self.sharpness))
         self._choose_lean(answer, validation)

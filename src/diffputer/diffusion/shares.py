@@ -95,8 +95,10 @@ def best_shares(
         of_column = torch.stack([torch.stack([losses[kind] for losses in of]) for of in told]).sum(dim=0)
         n_cells = torch.stack([(v.held, v.held_levels)[kind].sum(dim=0) for v in validations]).sum(dim=0)
         of_all = of_column.sum(dim=1, keepdim=True) / n_cells.sum().clamp_min(1)
-        n_all = n_cells + PRIOR_CELLS
-        chosen.append(likely_share((of_column + PRIOR_CELLS * of_all) / n_all, n_all, prejudice))
+        # Those of all columns count as PRIOR_CELLS, or as many as they are.
+        prior = n_cells.sum().clamp_max(PRIOR_CELLS)
+        n_all = (n_cells + prior).clamp_min(1)
+        chosen.append(likely_share((of_column + prior * of_all) / n_all, n_all, prejudice))
     return torch.cat(chosen)
 
 

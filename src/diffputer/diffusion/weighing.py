@@ -54,13 +54,18 @@ class Asked:
     def of(cls, table: Table, marginals: Marginals, most: int) -> Asked:
         """Hide at most so many cells, evenly spread."""
         known = table.known[:, table.numeric]
-        column, row = known.T.nonzero(as_tuple=True)  # column by column: an even choice has some of each
-        some = evenly(len(row), most, table.device)
-        row, column = row[some], column[some]
+        n_known = known.sum(dim=0)
+        # Counted column by column: a list of all known cells would take more memory than the table.
+        ends = n_known.cumsum(dim=0)
+        some = evenly(int(ends[-1]), most, table.device)
+        column = torch.searchsorted(ends, some, right=True)
+        place = some - (ends - n_known)[column]
+        of_column = (known[:, j].nonzero()[:, 0][place[column == j]] for j in range(known.shape[1]))
+        row = torch.cat(list(of_column))
         x, shown = table.x[row], table.known[row]
         shown[torch.arange(len(row), device=table.device), table.numeric[column]] = False
         rows = blank_rows(x, shown, marginals, table.numeric, table.categorical)
-        return cls(rows, x[:, table.numeric], column, known.sum(dim=0))
+        return cls(rows, x[:, table.numeric], column, n_known)
 
     def residuals(self, copula: GaussianCopula, marginals: Marginals) -> Tensor:
         """Give the copula's residuals of the hidden cells, as if it had not been fitted to them.
@@ -93,9 +98,10 @@ def weigh_cells(
     n, p = int(held.sum()), held.shape[1]
     if copula is None or not 0 < n < ENOUGH_CELLS:
         return weight
-    asked = Asked.of(validation.table, validation.marginals, min(TIMES_AS_MANY * n, most))
-    if bool((asked.n_known < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
+    table = validation.table
+    if bool((table.known[:, table.numeric].sum(dim=0) < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
         return weight
+    asked = Asked.of(table, validation.marginals, min(TIMES_AS_MANY * n, most))
     all_cells = _describe(asked.residuals(copula, validation.marginals))
     # As a product: sums by index are in any order on a GPU, and their last digits with them.
     belongs = F.one_hot(asked.column, p).T.double()
