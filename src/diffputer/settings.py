@@ -180,7 +180,7 @@ class ConditionalSettings:
 
     # E-step
     sampling_steps: int = 20
-    """Network evaluations a draw."""
+    """Network evaluations a draw, with those of the blank row, which all draws share."""
     sigma_max: float = 10.0
     """Noise level at which a draw starts."""
     sigma_min: float = 0.02

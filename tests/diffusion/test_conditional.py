@@ -12,7 +12,7 @@ from torch import Tensor
 from diffputer.diffusion.backbones import DroppedSilu
 from diffputer.diffusion.conditional import ConditionalNetwork, Outputs, Rows, add_noise, describe
 from diffputer.diffusion.marginals import Marginals
-from diffputer.diffusion.prediction import predict
+from diffputer.diffusion.prediction import ask, average
 from diffputer.diffusion.residuals import QUANTILES, SMALLEST_SPREAD, Residuals
 from diffputer.diffusion.splitting import blank_rows
 
@@ -141,7 +141,7 @@ def test_a_member_learns_nothing_from_another(backbone: str) -> None:
 def test_what_is_predicted_is_the_mean_of_the_members(backbone: str) -> None:
     network = make(backbone, members=3)
     rows, _, _ = random_rows(15, 3, [2, 4])
-    answer = predict(network, rows, torch.float32)
+    answer = average(ask(network, rows, torch.float32))
     alone = [network.member(e)(rows) for e in range(3)]
     assert torch.allclose(answer.mean, torch.stack([a.mean[0] for a in alone]).mean(dim=0), atol=1e-5)
     softmax = [torch.stack([a.logits[k][0].softmax(-1) for a in alone]).mean(dim=0) for k in range(2)]

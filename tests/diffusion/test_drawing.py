@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from diffputer.diffusion.conditional import Outputs, Rows, describe
-from diffputer.diffusion.drawing import draw_rows
+from diffputer.diffusion.drawing import draw_rows, steps_of_draw
 from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.schedule import scalings
 from diffputer.settings import ConditionalSettings
@@ -75,7 +75,9 @@ def numbers(n: int) -> Rows:
 
 
 def draw_numbers(rows: Rows, own: Tensor, settings: ConditionalSettings = SETTINGS) -> Tensor:
-    return draw_rows(ExactNumbers(), rows, own, settings, torch.float32)[0]  # type: ignore[arg-type]
+    network, sigma = ExactNumbers(), steps_of_draw(settings)
+    blank = network(rows, torch.float32)
+    return draw_rows(network, blank, rows, own, sigma, torch.float32)[0]  # type: ignore[arg-type]
 
 
 def draw_levels(
@@ -86,7 +88,9 @@ def draw_levels(
 ) -> Tensor:
     empty = torch.zeros(len(levels), 0)
     rows = describe(empty, empty, empty.bool(), levels)
-    return draw_rows(ExactLevels(), rows, own, settings, torch.float32, said)[1]  # type: ignore[arg-type]
+    network, sigma = ExactLevels(), steps_of_draw(settings)
+    blank = network(rows, torch.float32)
+    return draw_rows(network, blank, rows, own, sigma, torch.float32, said)[1]  # type: ignore[arg-type]
 
 
 def test_levels_are_as_probable_as_all_parts_say_and_go_together_as_the_member_says() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from diffputer.diffusion.conditional import ConditionalNetwork, Rows
 from diffputer.diffusion.marginals import Marginals
 from diffputer.diffusion.planning import TrainingPlan
-from diffputer.diffusion.prediction import Prediction, mix, predict
+from diffputer.diffusion.prediction import Prediction, ask, average, mix
 from diffputer.diffusion.residuals import QUANTILES
 from diffputer.diffusion.splitting import Columns, RowSplitting, Table, Validation, level_loss, pinball
 from diffputer.diffusion.training import MStep, Trainer
@@ -142,7 +142,7 @@ def test_the_averaged_network_does_not_drop_anything_out() -> None:
     trainer, _ = setup.train(5)
     assert not trainer.averaged.training
     assert setup.validation is not None
-    a, b = (predict(trainer.averaged, setup.validation.rows, torch.float32) for _ in range(2))  # type: ignore[arg-type]
+    a, b = (average(ask(trainer.averaged, setup.validation.rows, torch.float32)) for _ in range(2))  # type: ignore[arg-type]
     assert torch.equal(a.mean, b.mean)
 
 

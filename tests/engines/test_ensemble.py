@@ -314,7 +314,7 @@ def test_draws_of_a_copula_that_is_right_stay_as_they_are_however_sure_it_is() -
     for shape in ([0.0, 0.0], [-0.3 * 1.645, 0.3]):
         model.draw_shape.copy_(torch.tensor(shape))
         told = model.beforehand(rows, torch.float32)
-        drawn = model.draw(LINEAR, None, rows, keys, torch.float32, told).x
+        drawn = model.draw((LINEAR, 0), None, rows, keys, torch.float32, told).x
         left = drawn - validation.rows.x[:, [1, 0]]  # from the other column, which is nearly the same
         tells = ~rows.known[:, 1] & rows.known[:, 0]
         ends.append(float(left[tells, 1].abs().quantile(0.9)))
@@ -476,3 +476,34 @@ def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
     assert np.sqrt(mine / means) < 1.1
     if kind == "two factors" and rate == 0.3:
         assert np.sqrt(mine / means) < 0.9
+
+
+@pytest.mark.parametrize("how", ["together", "in_turn"])
+@pytest.mark.parametrize("of_copula", [0.0, 0.5])
+def test_blank_rows_are_asked_once_and_a_draw_takes_no_more_evaluations_than_may_be(
+    how: str, of_copula: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dataclasses.replace(TINY, member_training=how, sampling_steps=6)
+    fitted = fit(settings, n=200)
+    model = fitted.engine.model
+    n_networks = len(model.networks)  # type: ignore[arg-type]
+    model.shares.fill_(1 / n_networks)  # type: ignore[operator, union-attr]
+    model.linear_draws.fill_(of_copula)  # type: ignore[operator, union-attr]
+    model.draw_shape.copy_(torch.tensor([-0.2, 0.1]))  # type: ignore[operator, union-attr]
+    evaluations: list[bool] = []
+    forward = ConditionalNetwork.forward
+
+    def count(network: ConditionalNetwork, rows: Any, *args: Any, **kwargs: Any) -> Any:
+        evaluations.append(bool(rows.blank.all()))
+        return forward(network, rows, *args, **kwargs)
+
+    monkeypatch.setattr(ConditionalNetwork, "forward", count)
+    x, missing = mixed(200)
+    counts = {}
+    for n_draws in (1, 5):
+        evaluations.clear()
+        draws(x, missing, fitted, n_draws)
+        assert evaluations.count(True) == n_networks
+        counts[n_draws] = len(evaluations)
+    assert 0 < counts[1] <= settings.sampling_steps
+    assert counts[5] <= n_networks + 5 * (settings.sampling_steps - n_networks)

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
-from .conditional import ConditionalNetwork, Rows
+from .conditional import ConditionalNetwork, Outputs, Rows
 from .dependence import choose_share
-from .drawing import draw_residuals
+from .drawing import draw_residuals, steps_of_draw
 from .ensemble import LINEAR, Ensemble
 from .residuals import Normal, Residuals, Width, normal_quantiles, reshape, undo_reshape
 from .shares import PRIOR_CELLS
@@ -65,20 +65,21 @@ def calibrate(
         return
     truth = _Truth.of(model, validation.x[some], held)
     truth.weight = weigh_cells(model.copula, validation, rows, truth.z, held, KNOWN_OF_ROW * n_rows)
-    _widen_cells(model, rows, truth, dtype)
+    _widen_cells(model, rows, truth, model.ask(rows, dtype))
     log_noise = settings.noise_log_mean, settings.noise_log_deviation
     for k, share in enumerate(model.shares.tolist()):
         if model.copula is not None and share > 0:
             network = model.networks[k]
             assert isinstance(network, ConditionalNetwork)
             model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
-    _widen_draws(model, rows, _draw_groups(model, rows, settings, dtype), truth, dtype)
+    asked = model.ask(rows, dtype, to_draw=True)
+    _widen_draws(model, rows, _draw_groups(model, rows, asked, settings, dtype), truth, asked)
 
 
-def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype) -> None:
+def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: dict[int, Outputs]) -> None:
     """Choose ``stretch`` and ``cell_shape``, for intervals of single cells."""
     held, weight = truth.held, truth.weight
-    said = Residuals(model.predict(rows, dtype).quantiles, normal_quantiles(held.device))
+    said = Residuals(model.predict(rows, asked).quantiles, normal_quantiles(held.device))
     model.stretch.copy_(_ratio(_squares(said.of(truth.z), weight), weight.sum(dim=0)))
     low, high = ((said.of(edge) / model.stretch)[held] for edge in (truth.low, truth.high))
 
@@ -90,7 +91,7 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, dtype: torch.dtype)
 
 
 def _widen_draws(
-    model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, dtype: torch.dtype
+    model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, asked: dict[int, Outputs]
 ) -> None:
     """Choose widths of parts and ``draw_shape``."""
     held, weight = truth.held, truth.weight
@@ -109,7 +110,7 @@ def _widen_draws(
     model.draw_shape.zero_()
     if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
         return
-    pooled = model.pool(rows, dtype).at(held)
+    pooled = model.pool(rows, asked).at(held)
     drawn_scores = torch.cat([group.scores(held, model.width_of(group.part)) for group in groups])
     r = pooled.of(drawn_scores.T).T
 
@@ -174,12 +175,16 @@ class _Group:
 
 
 def _draw_groups(
-    model: Ensemble, rows: Rows, settings: ConditionalSettings, dtype: torch.dtype
+    model: Ensemble,
+    rows: Rows,
+    asked: dict[int, Outputs],
+    settings: ConditionalSettings,
+    dtype: torch.dtype,
 ) -> list[_Group]:
     """Draw rows by each member as often as it counts, all turns of a member at once."""
     n, device = len(rows.label), rows.label.device
     allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
-    said = model.say_levels(rows, dtype)
+    said, sigma = model.say_levels(rows, asked), steps_of_draw(settings, len(asked))
     groups = []
     for owner in dict.fromkeys(allotted):
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
@@ -193,7 +198,9 @@ def _draw_groups(
             beside = None
             if dependence is not None:
                 beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
-            maps, r, _ = draw_residuals(model.member(*owner), many, keys, settings, dtype, often, beside)
+            part, number = owner
+            blank = asked[part].member(number).repeat(len(turns))
+            maps, r, _ = draw_residuals(model.member(*owner), blank, many, keys, sigma, dtype, often, beside)
         groups.append(_Group(owner[0], len(turns), r, maps))
     return groups
 

@@ -90,6 +90,18 @@ class Outputs:
     logits: list[Tensor]
     """Of the levels of every category."""
 
+    def member(self, number: int) -> Outputs:
+        """Give what one member says."""
+        return self._each(lambda values: values[number : number + 1])
+
+    def repeat(self, times: int) -> Outputs:
+        """Give what is said of all rows so many times, one after the other."""
+        return self._each(lambda values: values.repeat(1, times, *[1] * (values.ndim - 2)))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Outputs:
+        denoised, mean, quantiles = map(change, (self.denoised, self.mean, self.quantiles))
+        return Outputs(denoised, mean, quantiles, list(map(change, self.logits)))
+
 
 def describe(x: Tensor, z: Tensor, known: Tensor, levels: Tensor) -> Rows:
     """Describe blank rows.

@@ -9,8 +9,8 @@ and D_bar is D where the step is half done in lambda = -ln sigma, extrapolated f
 
     D_bar   = D_i + (D_i - D_{i-1}) h / (2 h_{i-1}),   h = lambda_{i+1} - lambda_i:
 
-one evaluation a step, of second order (Lu et al. 2022). The first evaluation is the blank one, which gives
-the quantiles; the noisy start is r = sqrt(sigma^2 + 1) eps.
+one evaluation a step, of second order (Lu et al. 2022). The blank evaluation, which gives the quantiles,
+comes first and serves all draws of a row; the noisy start is r = sqrt(sigma^2 + 1) eps.
 
 D is the network's, and the copula's by some share (dependence.py).
 
@@ -40,11 +40,18 @@ from .variants import Change
 REVEALED_BY = 0.75
 
 
+def steps_of_draw(settings: ConditionalSettings, asked: int = 1) -> Tensor:
+    """Give the noise levels of a draw whose evaluations are those that may be, less those of blank rows."""
+    steps = max(1, settings.sampling_steps - asked)
+    return noise_levels(steps, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)
+
+
 def draw_rows(
     network: ConditionalNetwork,
+    blank: Outputs,
     rows: Rows,
     keys: Tensor,
-    settings: ConditionalSettings,
+    sigma: Tensor,
     dtype: torch.dtype,
     said: list[Tensor] | None = None,
     width: Width | None = None,
@@ -53,14 +60,14 @@ def draw_rows(
 ) -> tuple[Tensor, Tensor]:
     """Draw the unknown cells of blank rows by one member, once: scores of numbers, and levels.
 
-    Levels are as probable as is said, or as the member says. Residuals are stretched by a width; noise is a
-    function of the keys alone. A change of the model moves drawn numbers. What is beside the network counts
-    by its share.
+    What the member says of the blank rows is given; each noise level takes one more evaluation. Levels are
+    as probable as is said, or as the member says. Residuals are stretched by a width; noise is a function of
+    the keys alone. A change of the model moves drawn numbers. What is beside the network counts by its share.
 
-    Shape: rows of n, keys [n], said q of [n, L_k] -> z [n, p], levels [n, q].
+    Shape: rows of n, keys [n], sigma [steps + 1], said q of [n, L_k] -> z [n, p], levels [n, q].
     """
     width = width or Width()
-    residuals, r, levels = draw_residuals(network, rows, keys, settings, dtype, said, beside)
+    residuals, r, levels = draw_residuals(network, blank, rows, keys, sigma, dtype, said, beside)
     z = residuals.scores(width.stretch(r))
     if change is not None:
         z = z + change.shift(rows, levels, width.of_columns * residuals.spread)
@@ -70,39 +77,38 @@ def draw_rows(
 @torch.no_grad()
 def draw_residuals(
     network: ConditionalNetwork,
+    blank: Outputs,
     rows: Rows,
     keys: Tensor,
-    settings: ConditionalSettings,
+    sigma: Tensor,
     dtype: torch.dtype,
     said: list[Tensor] | None = None,
     beside: tuple[Dependence, float] | None = None,
 ) -> tuple[Residuals, Tensor, Tensor]:
     """Draw what blank answers leave open, levels as probable as is said.
 
-    Shape: rows of n, keys [n], said q of [n, L_k] -> maps, r [n, p], levels [n, q].
+    Shape: rows of n, keys [n], sigma [steps + 1], said q of [n, L_k] -> maps, r [n, p], levels [n, q].
     """
     p, q = rows.x.shape[1], rows.levels.shape[1]
-    steps = max(1, settings.sampling_steps - 1)
-    sigma = noise_levels(steps, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)
+    steps = len(sigma) - 1
     unknown = ~rows.known
     levels = rows.levels.clone()
     reveal_at = _reveal_steps(levels < 0, keys, max(1, round(REVEALED_BY * steps)))
     chances = keyed_uniform(keys, 1, max(1, q))
 
-    outputs: Outputs = network(rows, dtype)
-    residuals = Residuals(outputs.quantiles[0], normal_quantiles(keys.device))
+    residuals = Residuals(blank.quantiles[0], normal_quantiles(keys.device))
     r = torch.sqrt(sigma[0] ** 2 + 1).float() * keyed_normal(keys, 0, max(1, p))[:, :p]
     tilts = None
     if said is not None:
-        own = (F.softmax(logits[0], dim=-1) for logits in outputs.logits)
+        own = (F.softmax(logits[0], dim=-1) for logits in blank.logits)
         tilts = [correction(all_say, mine) for all_say, mine in zip(said, own, strict=True)]
-    _reveal(levels, outputs, reveal_at == 0, chances, tilts)
+    _reveal(levels, blank, reveal_at == 0, chances, tilts)
 
     before: Tensor | None = None
     for i in range(steps):
         level = torch.full((len(keys), 1), float(sigma[i]), device=r.device)
         noisy = add_noise(rows, residuals, unknown, r, level, levels)
-        outputs = network(noisy, dtype)
+        outputs: Outputs = network(noisy, dtype)
         c_skip, c_out, _, _ = scalings(level, 1.0)
         denoised = c_skip * r + c_out * outputs.denoised[0]
         if beside is not None:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from ..settings import ConditionalSettings
-from .conditional import ConditionalNetwork, Rows
+from .conditional import ConditionalNetwork, Outputs, Rows
 from .dependence import Dependence
-from .drawing import draw_rows
+from .drawing import draw_rows, steps_of_draw
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
-from .prediction import Prediction, mix, predict, sharpen
+from .prediction import Prediction, ask, average, mix, sharpen
 from .residuals import MEDIAN, QUANTILES, Part, Residuals, Width, normal_quantiles, pool, reshape
 from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, best_sharpness
 from .splitting import Columns, Validation
@@ -43,12 +43,15 @@ class Beforehand:
 
     Attributes
     ----------
+    asked
+        What each network that counts says, by its number.
     said
         How probable levels are; q of [n, L_k].
     dependence, pooled
         See `Ensemble.dependence_in` and `Ensemble.pool_in`.
     """
 
+    asked: dict[int, Outputs]
     said: list[Tensor]
     dependence: Dependence | None
     pooled: Residuals | None
@@ -123,15 +126,21 @@ class Ensemble(nn.Module):
         self.register_buffer("stretch", torch.ones(p))
         self.register_buffer("cell_shape", torch.zeros(2))
 
-    def predict(self, rows: Rows, dtype: torch.dtype) -> Prediction:
-        """Combine all answers to blank rows."""
+    def ask(self, rows: Rows, dtype: torch.dtype, *, to_draw: bool = False) -> dict[int, Outputs]:
+        """Evaluate every network that counts in what is said of blank rows, or in draws of them, once."""
+        counts = self.copula is None or bool(self.linear_share < 1) or bool(self.network_shares.any())
+        if to_draw:
+            needs_levels = len(self.sharpness) > 0
+            counts = (counts and needs_levels) or self.copula is None or bool(self.linear_draws < 1)
+        numbers = [k for k, share in enumerate(self.shares.tolist()) if share > 0 and counts]
+        return {k: ask(self._network(k), rows, dtype) for k in numbers}
+
+    def predict(self, rows: Rows, asked: dict[int, Outputs]) -> Prediction:
+        """Combine all answers to blank rows, of which those of the networks are given."""
         linear = float(self.linear_share)
-        answers = [
-            (predict(network, rows, dtype), share)  # type: ignore[arg-type]
-            for network, share in zip(self.networks, self.shares.tolist(), strict=True)
-            if share > 0 and (linear < 1 or self.network_shares.any())
-        ]
-        networks = mix(*map(list, zip(*answers, strict=True))) if answers else None
+        networks = None
+        if asked:
+            networks = mix(list(map(average, asked.values())), [float(self.shares[k]) for k in asked])
         if self.copula is not None and (linear > 0 or (self.network_shares < 1).any()):
             answer = self._join(self._ask_linear(self.copula, rows), networks)
         else:
@@ -159,9 +168,9 @@ class Ensemble(nn.Module):
         lower, upper = low - rare * (low - values[:, 0]), high + rare * (values[:, -1] - high)
         return torch.minimum(torch.maximum(mean, lower), upper)
 
-    def say_levels(self, rows: Rows, dtype: torch.dtype) -> list[Tensor]:
+    def say_levels(self, rows: Rows, asked: dict[int, Outputs]) -> list[Tensor]:
         """Give how probable all parts together say that levels of blank rows are. Shape: q of [n, L_k]."""
-        return self.predict(rows, dtype).probabilities if len(self.sharpness) else []
+        return self.predict(rows, asked).probabilities if len(self.sharpness) else []
 
     def _join(self, linear: Prediction, networks: Prediction | None) -> Prediction:
         """Combine linear parts and networks: means and probabilities column by column, quantiles at once."""
@@ -204,7 +213,7 @@ class Ensemble(nn.Module):
 
         Networks but the first ``n_trained`` count nothing. Gives the loss on these cells.
         """
-        answers = [predict(self._network(k), validation.rows, dtype) for k in range(n_trained)]
+        answers = [average(ask(self._network(k), validation.rows, dtype)) for k in range(n_trained)]
         answer, shares = answers[0], torch.zeros(len(self.networks))
         shares[0] = 1.0
         for k, other in enumerate(answers[1:], start=1):
@@ -317,7 +326,7 @@ class Ensemble(nn.Module):
 
     def draw(
         self,
-        part: int,
+        owner: tuple[int, int],
         member: ConditionalNetwork | None,
         rows: Rows,
         keys: Tensor,
@@ -325,12 +334,17 @@ class Ensemble(nn.Module):
         told: Beforehand,
         change: Change | None = None,
     ) -> Drawn:
-        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed."""
+        """Draw blank rows once by a member of a part (None: the copula), of a model that may be changed.
+
+        The owner of the draw, a part and the number of its member, is as `allot` says.
+        """
+        part, number = owner
         width = self.width_of(part)
         said = told.said if change is None else change.tilt(told.said, rows)
         if member is not None:
             beside = None if told.dependence is None else (told.dependence, float(self.dependence[part]))
-            z, levels = draw_rows(member, rows, keys, self._settings, dtype, said, width, change, beside)
+            blank, sigma = told.asked[part].member(number), steps_of_draw(self._settings, len(told.asked))
+            z, levels = draw_rows(member, blank, rows, keys, sigma, dtype, said, width, change, beside)
         else:
             copula = self.copula if change is None else change.variant
             assert copula is not None
@@ -341,7 +355,9 @@ class Ensemble(nn.Module):
 
     def beforehand(self, rows: Rows, dtype: torch.dtype) -> Beforehand:
         """Say of blank rows what all of their draws need."""
-        return Beforehand(self.say_levels(rows, dtype), self.dependence_in(rows), self.pool_in(rows, dtype))
+        asked = self.ask(rows, dtype, to_draw=True)
+        said, dependence = self.say_levels(rows, asked), self.dependence_in(rows)
+        return Beforehand(asked, said, dependence, self.pool_in(rows, asked))
 
     def dependence_in(self, rows: Rows) -> Dependence | None:
         """Give how the copula, if it counts in any network's draws, says that blank rows go together."""
@@ -353,24 +369,22 @@ class Ensemble(nn.Module):
         """Give how wide the draws of a part are, before all draws are given their shape."""
         return Width(self.linear_width if part == LINEAR else self.widths[part])
 
-    @torch.no_grad()
-    def pool(self, rows: Rows, dtype: torch.dtype) -> Residuals:
+    def pool(self, rows: Rows, asked: dict[int, Outputs]) -> Residuals:
         """Give the distribution that all parts that draw have together, of the cells of blank rows."""
         normal = normal_quantiles(rows.label.device)
         linear = float(self.linear_draws) if self.copula is not None else 0.0
         parts = []
-        for k, share in enumerate(self.shares.tolist()):
-            if share > 0 and linear < 1:
-                quantiles = self._network(k)(rows, dtype, shared=True).quantiles
-                weight = (1 - linear) * share / len(quantiles)
-                parts += [Part(Residuals(q, normal), self.widths[k], weight) for q in quantiles]
+        if linear < 1:
+            for k, outputs in asked.items():
+                weight = (1 - linear) * float(self.shares[k]) / len(outputs.quantiles)
+                parts += [Part(Residuals(q, normal), self.widths[k], weight) for q in outputs.quantiles]
         if self.copula is not None and linear > 0:
             parts.append(Part(self.copula.maps(rows), self.linear_width, linear))
         return pool(parts, normal)
 
-    def pool_in(self, rows: Rows, dtype: torch.dtype) -> Residuals | None:
+    def pool_in(self, rows: Rows, asked: dict[int, Outputs]) -> Residuals | None:
         """Give that distribution where draws are given a shape in it."""
-        return self.pool(rows, dtype) if self.draw_shape.any() else None
+        return self.pool(rows, asked) if self.draw_shape.any() else None
 
     def member(self, part: int, number: int) -> ConditionalNetwork:
         """Give a network that holds one member of a part."""

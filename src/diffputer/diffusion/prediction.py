@@ -39,9 +39,14 @@ class Prediction:
 
 
 @torch.no_grad()
-def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Prediction:
-    """Average the members of a network over blank rows."""
+def ask(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Outputs:
+    """Give what each member of a network says of blank rows."""
     outputs: Outputs = network(rows, dtype, shared=True)
+    return outputs
+
+
+def average(outputs: Outputs) -> Prediction:
+    """Average what the members of a network say of blank rows."""
     return Prediction(
         outputs.mean.mean(dim=0),
         outputs.quantiles.mean(dim=0).sort(dim=-1).values,
@@ -52,13 +57,13 @@ def predict(network: ConditionalNetwork, rows: Rows, dtype: torch.dtype) -> Pred
 def mix(predictions: list[Prediction], weights: list[float]) -> Prediction:
     """Average several predictions with weights that sum to one."""
 
-    def average(parts: list[Tensor]) -> Tensor:
+    def weigh(parts: list[Tensor]) -> Tensor:
         return torch.stack([w * part for w, part in zip(weights, parts, strict=True)]).sum(dim=0)
 
     return Prediction(
-        average([p.mean for p in predictions]),
-        average([p.quantiles for p in predictions]),
-        [average(list(parts)) for parts in zip(*(p.probabilities for p in predictions), strict=True)],
+        weigh([p.mean for p in predictions]),
+        weigh([p.quantiles for p in predictions]),
+        [weigh(list(parts)) for parts in zip(*(p.probabilities for p in predictions), strict=True)],
         sum(w * p.shift for w, p in zip(weights, predictions, strict=True)),
     )
 

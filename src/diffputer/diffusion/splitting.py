@@ -21,7 +21,7 @@ from ..settings import ConditionalSettings
 from .backbones import DroppedSilu
 from .conditional import ConditionalNetwork, Outputs, Rows, add_noise, describe
 from .marginals import Marginals
-from .prediction import Prediction, predict
+from .prediction import Prediction, ask, average
 from .residuals import QUANTILES, Residuals
 from .schedule import scalings
 from .training import AVERAGE_EVERY
@@ -236,7 +236,7 @@ class RowSplitting:
         """Give the loss on held-out cells."""
         if self._validation is None or not isinstance(averaged, ConditionalNetwork):
             return None
-        return self._validation.loss(predict(averaged, self._validation.rows, self._dtype))
+        return self._validation.loss(average(ask(averaged, self._validation.rows, self._dtype)))
 
     def state(self, step: int) -> dict[str, Tensor]:
         """Give where the random stream is, of dropout too, and the averaged weights in use."""

@@ -272,7 +272,8 @@ class ConditionalEngine:
     ) -> Iterator[tuple[slice, Prediction]]:
         progress.begin("imputing", len(x))
         for part, pick in self._blocks(len(x)):
-            yield part, self.model.predict(self._describe(x[pick], missing[pick]), self._dtype)
+            rows = self._describe(x[pick], missing[pick])
+            yield part, self.model.predict(rows, self.model.ask(rows, self._dtype))
             progress.advance(part.stop - part.start)
 
     def impute(
@@ -373,9 +374,7 @@ class ConditionalEngine:
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):
-                drawn = self.model.draw(
-                    owner[0], members.get(owner), rows, own[:, j], self._dtype, told, change
-                )
+                drawn = self.model.draw(owner, members.get(owner), rows, own[:, j], self._dtype, told, change)
                 draws[j] = self._join(drawn.x, list(drawn.levels.unbind(1)))[:size]
                 progress.advance(size)
             yield part, draws
