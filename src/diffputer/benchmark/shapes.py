@@ -3,7 +3,8 @@
     python -m diffputer.benchmark.shapes --rows 2000 --columns 500 --out shapes.csv
 
 Numbers are of five common factors, and half of the variance of a column is its own. The table is fitted and
-completed, then as many new rows of it as wanted, from a data frame and back, three times.
+completed, then as many new rows of it as wanted, from a data frame and back, three times; and a block of rows
+that lie on the device is answered there, for the rate of the arithmetic alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from ..diffusion.splitting import blank_rows
+from ..engines.conditional import BLOCK, ConditionalEngine
 from ..imputer import DiffPuter
 from ..runtime.devices import resolve_device
 from .provenance import describe_versions, find_git_hash, measure_peak_memory, name_device
@@ -26,10 +29,12 @@ from .results import append_rows
 
 FIELDS = (
     "rows", "columns", "missing", "quality", "time_budget", "seed", "fit_seconds", "new_rows",
-    "transform_seconds", "rows_per_second", "rmse", "rmse_of_means", "data_gb", "start_memory_gb",
-    "peak_memory_gb", "device", "threads", "git_hash", "versions",
+    "transform_seconds", "rows_per_second", "arithmetic_per_second", "rmse", "rmse_of_means", "data_gb",
+    "start_memory_gb", "peak_memory_gb", "device", "threads", "git_hash", "versions",
 )  # fmt: skip
 FACTORS, REPEATS = 5, 3
+#: Blocks that are answered before the clock runs, and while it does.
+WARM_UP, TIMED = 3, 20
 #: Errors are of the first rows: the truth of all would be a second table.
 SCORED = 20_000
 
@@ -87,6 +92,7 @@ def measure(
         "new_rows": new_rows,
         "transform_seconds": round(statistics.median(seconds), 3),
         "rows_per_second": round(new_rows / statistics.median(seconds)),
+        "arithmetic_per_second": round(_measure_arithmetic(imputer, columns, missing)),
         "rmse": round(float(np.sqrt(np.mean(error**2))), 4),
         "rmse_of_means": round(float(np.sqrt(np.mean(of_means**2))), 4),
         "data_gb": round(8e-9 * rows * columns, 3),
@@ -97,6 +103,30 @@ def measure(
         "git_hash": find_git_hash(),
         "versions": describe_versions(),
     }
+
+
+def _measure_arithmetic(imputer: DiffPuter, columns: int, missing: float) -> float:
+    """Give the rows a second of one block after another, from a description to means, on the device."""
+    assert imputer._result is not None
+    engine = imputer._on_device(imputer._result).engine
+    assert isinstance(engine, ConditionalEngine)
+    device = engine.model.shares.device
+    generator = torch.Generator().manual_seed(0)
+    n = BLOCK[device.type]
+    values = torch.randn(n, columns, generator=generator).to(device)
+    known = (torch.rand(n, columns, generator=generator) >= missing).to(device)
+    numeric = torch.arange(columns, device=device)
+
+    def answer(times: int) -> float:
+        began = time.perf_counter()
+        for _ in range(times):
+            rows = blank_rows(values, known, engine.model.marginals, numeric, numeric[:0])
+            mean = engine.model.predict(rows, engine.model.ask(rows, engine.dtype)).mean
+        float(mean[-1, -1])  # waits for the device
+        return time.perf_counter() - began
+
+    answer(WARM_UP)
+    return TIMED * n / answer(TIMED)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -76,7 +76,7 @@ class ConditionalEngine:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._columns = Columns(n_levels)
-        self._device, self._dtype = torch.device(device), dtype
+        self._device, self.dtype = torch.device(device), dtype
         if self._device.type == "mps":
             raise SettingError(
                 "The conditional engine computes partly in double precision, however: device='mps' has none. "
@@ -134,9 +134,9 @@ class ConditionalEngine:
         self._trainers, self._objectives = [], []
         for k, averaged in enumerate(self.model.networks):
             assert isinstance(averaged, ConditionalNetwork)
-            network = averaged.fresh(averaged.members, self._dtype)
+            network = averaged.fresh(averaged.members, self.dtype)
             objective = RowSplitting(
-                network, self.model.marginals, table, self._validation, s, batch, self._dtype
+                network, self.model.marginals, table, self._validation, s, batch, self.dtype
             )
             trainer = Trainer(network, network, objective, plan)
             objective.follow(trainer.averaged)
@@ -199,9 +199,9 @@ class ConditionalEngine:
             if self._validation is not None:
                 if k == 1:
                     self.model.take_linear(self._fit_linear(self._validation, deadline).result().judged)
-                held_out_loss = self.model.combine(self._validation, self._dtype, n_trained=len(steps))
+                held_out_loss = self.model.combine(self._validation, self.dtype, n_trained=len(steps))
                 n_rows = FEW_ROWS if deadline.remaining < SHORT_OF_TIME else ROWS
-                calibrate(self.model, self._validation, self.settings, self._dtype, n_rows)
+                calibrate(self.model, self._validation, self.settings, self.dtype, n_rows)
         return MStep(
             steps=max(step.steps for step in steps),
             loss=float(np.mean([step.loss for step in steps])),
@@ -273,7 +273,7 @@ class ConditionalEngine:
         progress.begin("imputing", len(x))
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
-            yield part, self.model.predict(rows, self.model.ask(rows, self._dtype))
+            yield part, self.model.predict(rows, self.model.ask(rows, self.dtype))
             progress.advance(part.stop - part.start)
 
     def impute(
@@ -369,12 +369,12 @@ class ConditionalEngine:
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
             rows = self._describe(x[pick], missing[pick])
-            told = self.model.beforehand(rows, self._dtype)
+            told = self.model.beforehand(rows, self.dtype)
             own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
             size = part.stop - part.start
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, change) in enumerate(zip(owners, changes, strict=True)):
-                drawn = self.model.draw(owner, members.get(owner), rows, own[:, j], self._dtype, told, change)
+                drawn = self.model.draw(owner, members.get(owner), rows, own[:, j], self.dtype, told, change)
                 draws[j] = self._join(drawn.x, list(drawn.levels.unbind(1)))[:size]
                 progress.advance(size)
             yield part, draws
