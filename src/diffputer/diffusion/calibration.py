@@ -21,7 +21,8 @@ from torch import Tensor
 
 from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
-from .conditional import ConditionalNetwork, Outputs, Rows
+from .asking import Asked
+from .conditional import ConditionalNetwork, Rows
 from .dependence import choose_share
 from .drawing import draw_residuals, steps_of_draw
 from .ensemble import LINEAR, Ensemble
@@ -76,7 +77,7 @@ def calibrate(
     _widen_draws(model, rows, _draw_groups(model, rows, asked, settings, dtype), truth, asked)
 
 
-def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: dict[int, Outputs]) -> None:
+def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> None:
     """Choose ``stretch`` and ``cell_shape``, for intervals of single cells."""
     held, weight = truth.held, truth.weight
     said = Residuals(model.predict(rows, asked).quantiles, normal_quantiles(held.device))
@@ -90,9 +91,7 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: dict[int, Ou
     model.cell_shape.copy_(choose_shape(place, weight[held]))
 
 
-def _widen_draws(
-    model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, asked: dict[int, Outputs]
-) -> None:
+def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, asked: Asked) -> None:
     """Choose widths of parts and ``draw_shape``."""
     held, weight = truth.held, truth.weight
     for k in dict.fromkeys(group.part for group in groups):
@@ -177,14 +176,14 @@ class _Group:
 def _draw_groups(
     model: Ensemble,
     rows: Rows,
-    asked: dict[int, Outputs],
+    asked: Asked,
     settings: ConditionalSettings,
     dtype: torch.dtype,
 ) -> list[_Group]:
     """Draw rows by each member as often as it counts, all turns of a member at once."""
     n, device = len(rows.label), rows.label.device
     allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
-    said, sigma = model.say_levels(rows, asked), steps_of_draw(settings, len(asked))
+    said, sigma = model.say_levels(rows, asked), steps_of_draw(settings, len(asked.outputs))
     groups = []
     for owner in dict.fromkeys(allotted):
         turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
@@ -199,7 +198,7 @@ def _draw_groups(
             if dependence is not None:
                 beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
             part, number = owner
-            blank = asked[part].member(number).repeat(len(turns))
+            blank = asked.outputs[part].member(number).repeat(len(turns))
             maps, r, _ = draw_residuals(model.member(*owner), blank, many, keys, sigma, dtype, often, beside)
         groups.append(_Group(owner[0], len(turns), r, maps))
     return groups

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..settings import ConditionalSettings
-from .conditional import ConditionalNetwork, Outputs, Rows
+from .asking import Asked, Beforehand, Counts
+from .conditional import ConditionalNetwork, Rows
 from .dependence import Dependence
 from .drawing import draw_rows, steps_of_draw
 from .gaussian import MOST_COLUMNS, GaussianCopula
@@ -35,26 +36,6 @@ class Drawn:
 
     x: Tensor
     levels: Tensor
-
-
-@dataclass
-class Beforehand:
-    """What is told of blank rows before they are drawn, once for all draws.
-
-    Attributes
-    ----------
-    asked
-        What each network that counts says, by its number.
-    said
-        How probable levels are; q of [n, L_k].
-    dependence, pooled
-        See `Ensemble.dependence_in` and `Ensemble.pool_in`.
-    """
-
-    asked: dict[int, Outputs]
-    said: list[Tensor]
-    dependence: Dependence | None
-    pooled: Residuals | None
 
 
 class Ensemble(nn.Module):
@@ -126,28 +107,32 @@ class Ensemble(nn.Module):
         self.register_buffer("stretch", torch.ones(p))
         self.register_buffer("cell_shape", torch.zeros(2))
 
-    def ask(self, rows: Rows, dtype: torch.dtype, *, to_draw: bool = False) -> dict[int, Outputs]:
-        """Evaluate every network that counts in what is said of blank rows, or in draws of them, once."""
-        counts = self.copula is None or bool(self.linear_share < 1) or bool(self.network_shares.any())
-        if to_draw:
-            needs_levels = len(self.sharpness) > 0
-            counts = (counts and needs_levels) or self.copula is None or bool(self.linear_draws < 1)
-        numbers = [k for k, share in enumerate(self.shares.tolist()) if share > 0 and counts]
-        return {k: ask(self._network(k), rows, dtype) for k in numbers}
+    def _counts(self) -> Counts:
+        return Counts.read(
+            self.shares, self.linear_share, self.linear_draws,
+            self.network_shares, self.line_shares, self.tree_shares,
+        )  # fmt: skip
 
-    def predict(self, rows: Rows, asked: dict[int, Outputs]) -> Prediction:
+    def ask(self, rows: Rows, dtype: torch.dtype, *, to_draw: bool = False) -> Asked:
+        """Evaluate every network that counts in what is said of blank rows, or in draws of them, once."""
+        counts = self._counts()
+        needed = counts.asks_networks(to_draw=to_draw, has_levels=len(self.sharpness) > 0)
+        numbers = [k for k, share in enumerate(counts.shares) if share > 0 and needed]
+        return Asked({k: ask(self._network(k), rows, dtype) for k in numbers}, counts)
+
+    def predict(self, rows: Rows, asked: Asked) -> Prediction:
         """Combine all answers to blank rows, of which those of the networks are given."""
-        linear = float(self.linear_share)
+        outputs, counts = asked.outputs, asked.counts
         networks = None
-        if asked:
-            networks = mix(list(map(average, asked.values())), [float(self.shares[k]) for k in asked])
-        if self.copula is not None and (linear > 0 or (self.network_shares < 1).any()):
-            answer = self._join(self._ask_linear(self.copula, rows), networks)
+        if outputs:
+            networks = mix(list(map(average, outputs.values())), [counts.shares[k] for k in outputs])
+        if self.copula is not None and (counts.linear > 0 or min(counts.networks) < 1):
+            answer = self._join(self._ask_linear(self.copula, rows, counts.line), networks, counts.linear)
         else:
             assert networks is not None
-            answer = networks if self.copula is not None else self._add_line(networks, rows)
-        if self.trees is not None and self.tree_shares.any():
-            of_trees = self._ask_trees(self.trees, rows, [share > 0 for share in self.tree_shares.tolist()])
+            answer = networks if self.copula is not None else self._add_line(networks, rows, counts.line)
+        if self.trees is not None and any(counts.trees):
+            of_trees = self._ask_trees(self.trees, rows, [share > 0 for share in counts.trees])
             answer = add(answer, *of_trees, self.tree_shares)
         # Means are zero: what held-out cells do not bear out is shrunk towards the column's mean.
         answer.mean = self._mend_means(answer.mean * self.trust, answer.quantiles)
@@ -168,26 +153,25 @@ class Ensemble(nn.Module):
         lower, upper = low - rare * (low - values[:, 0]), high + rare * (values[:, -1] - high)
         return torch.minimum(torch.maximum(mean, lower), upper)
 
-    def say_levels(self, rows: Rows, asked: dict[int, Outputs]) -> list[Tensor]:
+    def say_levels(self, rows: Rows, asked: Asked) -> list[Tensor]:
         """Give how probable all parts together say that levels of blank rows are. Shape: q of [n, L_k]."""
         return self.predict(rows, asked).probabilities if len(self.sharpness) else []
 
-    def _join(self, linear: Prediction, networks: Prediction | None) -> Prediction:
+    def _join(self, linear: Prediction, networks: Prediction | None, share: float) -> Prediction:
         """Combine linear parts and networks: means and probabilities column by column, quantiles at once."""
         if networks is None:
             return linear
-        share = float(self.linear_share)
         together = mix([linear, networks], [share, 1 - share])
         own = add(linear, networks.mean, networks.probabilities, self.network_shares)
         shift = together.shift + own.mean - together.mean
         return Prediction(own.mean, together.quantiles, own.probabilities, shift)
 
-    def _ask_linear(self, copula: GaussianCopula, rows: Rows) -> Prediction:
+    def _ask_linear(self, copula: GaussianCopula, rows: Rows, line: list[float]) -> Prediction:
         """Give what the copula says, and of each column a share of what the Gaussian of the values says."""
-        return self._add_line(copula.predict(rows, self.marginals), rows)
+        return self._add_line(copula.predict(rows, self.marginals), rows, line)
 
-    def _add_line(self, answer: Prediction, rows: Rows) -> Prediction:
-        if self.line is None or not self.line_shares.any():
+    def _add_line(self, answer: Prediction, rows: Rows, line: list[float]) -> Prediction:
+        if self.line is None or not any(line):
             return answer
         return add(answer, *self.line.answer(rows), self.line_shares)
 
@@ -223,13 +207,13 @@ class Ensemble(nn.Module):
         self.shares.copy_(shares)
         if self.copula is not None:
             networks, copula = answer, self.copula.predict(validation.rows, self.marginals)
-            linear = self._ask_linear(self.copula, validation.rows)
+            linear = self._ask_linear(self.copula, validation.rows, self._counts().line)
             share, _ = best_mix(linear, networks, validation, PREJUDICE)
             self.linear_share.fill_(1 - share)
             said = networks.mean, networks.probabilities
             mixes = [add(linear, *said, torch.full_like(self.network_shares, t)) for t in SHARES]
             self.network_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
-            answer = self._join(linear, networks)
+            answer = self._join(linear, networks, float(self.linear_share))
             share, _ = best_mix(networks, copula, validation)
             self.linear_draws.fill_(share)
         elif self.line is not None:
@@ -343,7 +327,8 @@ class Ensemble(nn.Module):
         said = told.said if change is None else change.tilt(told.said, rows)
         if member is not None:
             beside = None if told.dependence is None else (told.dependence, float(self.dependence[part]))
-            blank, sigma = told.asked[part].member(number), steps_of_draw(self._settings, len(told.asked))
+            outputs = told.asked.outputs
+            blank, sigma = outputs[part].member(number), steps_of_draw(self._settings, len(outputs))
             z, levels = draw_rows(member, blank, rows, keys, sigma, dtype, said, width, change, beside)
         else:
             copula = self.copula if change is None else change.variant
@@ -369,20 +354,20 @@ class Ensemble(nn.Module):
         """Give how wide the draws of a part are, before all draws are given their shape."""
         return Width(self.linear_width if part == LINEAR else self.widths[part])
 
-    def pool(self, rows: Rows, asked: dict[int, Outputs]) -> Residuals:
+    def pool(self, rows: Rows, asked: Asked) -> Residuals:
         """Give the distribution that all parts that draw have together, of the cells of blank rows."""
         normal = normal_quantiles(rows.label.device)
-        linear = float(self.linear_draws) if self.copula is not None else 0.0
+        linear = asked.counts.linear_draws
         parts = []
         if linear < 1:
-            for k, outputs in asked.items():
-                weight = (1 - linear) * float(self.shares[k]) / len(outputs.quantiles)
+            for k, outputs in asked.outputs.items():
+                weight = (1 - linear) * asked.counts.shares[k] / len(outputs.quantiles)
                 parts += [Part(Residuals(q, normal), self.widths[k], weight) for q in outputs.quantiles]
         if self.copula is not None and linear > 0:
             parts.append(Part(self.copula.maps(rows), self.linear_width, linear))
         return pool(parts, normal)
 
-    def pool_in(self, rows: Rows, asked: dict[int, Outputs]) -> Residuals | None:
+    def pool_in(self, rows: Rows, asked: Asked) -> Residuals | None:
         """Give that distribution where draws are given a shape in it."""
         return self.pool(rows, asked) if self.draw_shape.any() else None
 

@@ -97,7 +97,7 @@ class Marginals(nn.Module):
 
         Shape: middle, spread, wanted [n, p] -> [n, p], 0 where not wanted.
         """
-        points, weights = (part.to(middle.device) for part in normal_points(POINTS, FARTHEST))
+        points, weights = normal_points(POINTS, FARTHEST, middle.device)
         if middle.is_cuda:  # where looking up every cell costs less than waiting for the number of some
             return self._means_of_all(middle, spread, points, weights) * wanted
         means = torch.zeros_like(middle)
@@ -122,7 +122,7 @@ class Marginals(nn.Module):
 
 
 @cache
-def normal_points(count: int, farthest: float) -> tuple[Tensor, Tensor]:
+def normal_points(count: int, farthest: float, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
     """Choose points of the standard normal distribution and their weights, which stand for parts of it.
 
     Most parts have the same probability, so that steps of a function are found; those of the tails the same
@@ -141,7 +141,7 @@ def normal_points(count: int, farthest: float) -> tuple[Tensor, Tensor]:
     edges = np.concatenate([-outer[:0:-1], inner, outer[1:]])
     weights = np.diff(ndtr(edges))
     points = -np.diff(np.exp(-np.square(edges) / 2)) / np.sqrt(2 * np.pi) / weights
-    return torch.from_numpy(points).float(), torch.from_numpy(weights)
+    return torch.from_numpy(points).float().to(device), torch.from_numpy(weights).to(device)
 
 
 def choose_ranks(n: int) -> NDArray[np.int64]:

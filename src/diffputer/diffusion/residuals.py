@@ -13,6 +13,7 @@ distribution too, and has such maps (``pool``). In its residuals all draws are g
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ LARGEST_RESIDUAL = 5.0
 CHANGES_UNTIL = 2.5
 
 
+@cache
 def normal_quantiles(device: torch.device | None = None) -> Tensor:
     """Give the scores g of the quantiles' levels. Shape: [Q]."""
     scores: Tensor = torch.special.ndtri(torch.tensor(QUANTILES, device=device))

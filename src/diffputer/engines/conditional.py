@@ -321,10 +321,10 @@ class ConditionalEngine:
 
     def _deviation(self, quantiles: Tensor) -> Tensor:
         """Give the deviations of cells, with few tensors of their number. Shape: [n, p, Q] -> [n, p]."""
-        points, weights = normal_points(*DEVIATION_POINTS)
+        points, weights = normal_points(*DEVIATION_POINTS, quantiles.device)
         (middle,) = self._values_at(quantiles, torch.zeros(1, device=quantiles.device))
         first, second = (torch.zeros_like(middle, dtype=torch.float64) for _ in range(2))
-        values = self._values_at(quantiles, points.to(quantiles.device))
+        values = self._values_at(quantiles, points)
         for value, weight in zip(values, weights.tolist(), strict=True):
             far = (value - middle).double()  # what is near to the middle does not cancel
             first += weight * far
