@@ -39,7 +39,7 @@ WEIGHTS = (0.0, 4.0)
 
 
 @dataclass
-class Asked:
+class HiddenCells:
     """Known cells of a table, one a row, hidden in it.
 
     Shape: x [m, p]; column (of the hidden cell) [m]; n_known [p].
@@ -51,17 +51,18 @@ class Asked:
     n_known: Tensor
 
     @classmethod
-    def of(cls, table: Table, marginals: Marginals, most: int) -> Asked:
+    def of(cls, table: Table, n_known: Tensor, marginals: Marginals, most: int) -> HiddenCells:
         """Hide at most so many cells, evenly spread."""
-        known = table.known[:, table.numeric]
-        n_known = known.sum(dim=0)
-        # Counted column by column: a list of all known cells would take more memory than the table.
+        # Found column by column: a list of all known cells would take more memory than the table.
         ends = n_known.cumsum(dim=0)
         some = evenly(int(ends[-1]), most, table.device)
         column = torch.searchsorted(ends, some, right=True)
         place = some - (ends - n_known)[column]
-        of_column = (known[:, j].nonzero()[:, 0][place[column == j]] for j in range(known.shape[1]))
-        row = torch.cat(list(of_column))
+        of_column = [
+            table.known[:, j].nonzero()[:, 0][place[column == k]]
+            for k, j in enumerate(table.numeric.tolist())
+        ]
+        row = torch.cat(of_column)
         x, shown = table.x[row], table.known[row]
         shown[torch.arange(len(row), device=table.device), table.numeric[column]] = False
         rows = blank_rows(x, shown, marginals, table.numeric, table.categorical)
@@ -99,12 +100,14 @@ def weigh_cells(
     if copula is None or not 0 < n < ENOUGH_CELLS:
         return weight
     table = validation.table
-    if bool((table.known[:, table.numeric].sum(dim=0) < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
+    # One by one: a sum of all columns would make a number of eight bytes of each cell first.
+    n_known = torch.stack([table.known[:, j].sum() for j in table.numeric.tolist()])
+    if bool((n_known < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
         return weight
-    asked = Asked.of(table, validation.marginals, min(TIMES_AS_MANY * n, most))
-    all_cells = _describe(asked.residuals(copula, validation.marginals))
+    hidden = HiddenCells.of(table, n_known, validation.marginals, min(TIMES_AS_MANY * n, most))
+    all_cells = _describe(hidden.residuals(copula, validation.marginals))
     # As a product: sums by index are in any order on a GPU, and their last digits with them.
-    belongs = F.one_hot(asked.column, p).T.double()
+    belongs = F.one_hot(hidden.column, p).T.double()
     usual = belongs @ all_cells / belongs.sum(dim=1, keepdim=True).clamp_min(1)
     column = held.nonzero()[:, 1]
     more = _describe(copula.maps(rows).of(z)[held]) - usual[column]
