@@ -100,3 +100,17 @@ def test_public_names() -> None:
     assert set(diffputer.__all__) <= set(dir(diffputer))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = diffputer.nonsense
+
+
+def test_a_first_fit_does_not_load_the_compiler_of_torch() -> None:
+    # It takes longer to load than small tables take to be filled in.
+    code = (
+        "import sys, numpy as np, diffputer\n"
+        "x = np.random.default_rng(0).normal(size=(60, 3))\n"
+        "x[x > 1] = np.nan\n"
+        "for engine in ('conditional', 'paper'):\n"
+        "    diffputer.DiffPuter(engine=engine, time_budget=1, progress=False).fit_transform(x)\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -3,7 +3,35 @@ from __future__ import annotations
 import pytest
 import torch
 
-from diffputer.diffusion.optimizers import Muon, orthogonalise
+from diffputer.diffusion.optimizers import AdamW, Muon, Optimizer, orthogonalise
+
+
+def forget_gradients(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            weight.grad = None
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_are_those_of_the_library_bit_for_bit(decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(shape, generator=generator) for shape in ((3, 4), (7,), (2, 5, 5))]
+    ours, theirs = ([w.clone().requires_grad_() for w in start] for _ in range(2))
+    settings = {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": decay}
+    mine = AdamW(ours, **settings)  # type: ignore[arg-type]
+    library = torch.optim.AdamW(theirs, **settings, fused=True)  # type: ignore[arg-type]
+    for step in range(30):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn(a.shape, generator=generator)
+            b.grad = a.grad.clone()
+        if step < 10:  # a weight that begins to learn later
+            ours[1].grad = theirs[1].grad = None
+        for group in (*mine.param_groups, *library.param_groups):
+            group["lr"] = 0.01 * (1 - step / 40)
+        mine.step()
+        library.step()
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (2, 8, 24), (2, 24, 8)], ids=str)
@@ -45,7 +73,7 @@ def test_it_finds_the_least_squares_solution_of_badly_scaled_inputs() -> None:
         for group in optimizer.param_groups:
             group["lr"] = 0.3 * (1 - step / 400)
         loss = ((x @ weight[0] - x @ truth) ** 2).mean()
-        optimizer.zero_grad()
+        forget_gradients(optimizer)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert torch.allclose(weight[0], truth, atol=0.05)
@@ -59,7 +87,7 @@ def test_matrices_of_one_shape_and_of_others_learn_side_by_side() -> None:
     for step in range(300):
         for group in optimizer.param_groups:
             group["lr"] = 0.2 * (1 - step / 300)
-        optimizer.zero_grad()
+        forget_gradients(optimizer)
         loss = sum(((a - b) ** 2).sum() for a, b in zip(weights, wanted, strict=True))
         loss.backward()  # type: ignore[union-attr]
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Steepest descent for matrices: an update whose singular values are all alike (Jordan et al. 2024, "Muon").
+"""AdamW, and steepest descent for matrices: updates of which singular values are alike (Jordan et al. 2024).
 
 AdamW rescales every number of a gradient on its own; the gradient of a weight matrix, however, is dominated
 by few directions, and the others hardly learn. Replacing the averaged gradient M = U S V^T by U V^T lets all
@@ -7,10 +7,14 @@ directions learn alike. U V^T comes from M by a few steps of odd matrix polynomi
     X <- a X + b (X X^T) X + c (X X^T)^2 X,
 
 which drive singular values towards one; matrices of the same shape are stacked and go through together.
+
+Neither is an optimizer of torch.optim: the first step of one loads torch's compiler, which takes longer than
+many a small table.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +26,8 @@ from torch import Tensor
 _POLYNOMIALS = ((8.2987, -24.4305, 18.0903), (3.9152, -2.9211, 0.5592), (3.1746, -2.3804, 0.4978))
 #: bfloat16 may take a singular value for smaller than it is by less than this.
 _MARGIN = 1.01
+#: What AdamW remembers of a weight, as torch names it.
+_OF_ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def orthogonalise(m: Tensor) -> Tensor:
@@ -49,7 +55,55 @@ def orthogonalise(m: Tensor) -> Tensor:
     return result
 
 
-class Muon(torch.optim.Optimizer):
+class Optimizer:
+    """Weights, the settings of their steps, and what is remembered of each."""
+
+    def __init__(self, parameters: Iterable[Tensor], **settings: Any) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), **settings}]
+        self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
+
+    def step(self) -> None:
+        """Take one step."""
+        raise NotImplementedError
+
+
+class AdamW(Optimizer):
+    """Torch's own kernel of AdamW, for all weights at once; bits are those of ``torch.optim.AdamW``.
+
+    On a GPU the rate is a tensor, so that a captured step sees it change.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float | Tensor,
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step."""
+        for group in self.param_groups:
+            used = [p for p in group["params"] if p.grad is not None]
+            if not used:
+                continue
+            for p in used:
+                if not self.state[p]:
+                    average, square = (torch.zeros_like(p) for _ in range(2))
+                    step = torch.zeros((), device=p.device)
+                    self.state[p] = {"step": step, "exp_avg": average, "exp_avg_sq": square}
+            steps, averages, squares = ([self.state[p][k] for p in used] for k in _OF_ADAM)
+            torch._foreach_add_(steps, 1)
+            torch._fused_adamw_(
+                used, [p.grad for p in used], averages, squares, [], steps,
+                lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
+                weight_decay=group["weight_decay"], eps=1e-8, amsgrad=False, maximize=False,
+            )  # fmt: skip
+
+
+class Muon(Optimizer):
     """Momentum, orthogonalised, for weights that are stacks of matrices; rates are as AdamW's.
 
     Shape: each parameter [E, i, o].
@@ -62,7 +116,7 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
         for group in self.param_groups:
             alike: dict[torch.Size, list[Tensor]] = {}
             for parameter in group["params"]:
@@ -70,7 +124,7 @@ class Muon(torch.optim.Optimizer):
             group["alike"] = list(alike.values())
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """Take one step."""
         for group in self.param_groups:
             for parameters in group["alike"]:

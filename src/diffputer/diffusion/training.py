@@ -25,7 +25,7 @@ from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, torch_generator
 from ..runtime.threads import QuickestThreads
 from .journal import Journal, Snapshot
-from .optimizers import Muon
+from .optimizers import AdamW, Muon, Optimizer
 from .planning import Course, TrainingPlan
 
 logger = logging.getLogger("diffputer")
@@ -142,15 +142,11 @@ class Trainer:
         matrices = {id(p) for p in module.matrices()} if plan.orthogonal else set()  # type: ignore[operator]
         pairs = list(zip(self._weights, self._masters, strict=True))
         others = [master for weight, master in pairs if id(weight) not in matrices]
-        self._optimizers: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(
-                others,
-                lr=self._rate,
-                betas=(0.9, plan.second_moment_decay),
-                weight_decay=plan.weight_decay,
-                fused=device.type in ("cuda", "cpu"),
-                capturable=on_cuda,
-            )
+        # Other devices may lack the kernel.
+        adamw = AdamW if device.type in ("cpu", "cuda") else torch.optim.AdamW
+        betas, decay = (0.9, plan.second_moment_decay), plan.weight_decay
+        self._optimizers: list[Optimizer | torch.optim.Optimizer] = [
+            adamw(others, lr=self._rate, betas=betas, weight_decay=decay)
         ]
         if plan.orthogonal:
             inner = [master for weight, master in pairs if id(weight) in matrices]
