@@ -22,6 +22,7 @@ from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, 
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
 from .variants import Change, Variants
+from .weighing import count_known, knows_well
 
 #: The copula's number among the parts that draw; networks are counted from 0.
 LINEAR = -1
@@ -214,8 +215,11 @@ class Ensemble(nn.Module):
             mixes = [add(linear, *said, torch.full_like(self.network_shares, t)) for t in SHARES]
             self.network_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
             answer = self._join(linear, networks, float(self.linear_share))
-            share, _ = best_mix(networks, copula, validation)
-            self.linear_draws.fill_(share)
+            share, mixed = best_mix(networks, copula, validation)
+            worse, error = validation.worse_by(copula, mixed)
+            # Networks that do not tell more would only widen draws, where they disagree with the copula.
+            alone = worse <= error and knows_well(self.copula, count_known(validation.table))
+            self.linear_draws.fill_(1.0 if alone else share)
         elif self.line is not None:
             of_line = self.line.answer(validation.rows)
             mixes = [add(answer, *of_line, torch.full_like(self.line_shares, t)) for t in SHARES]

@@ -27,8 +27,8 @@ from .splitting import Table, Validation, blank_rows, evenly
 ENOUGH_CELLS = 5_000
 #: Known cells that are asked for each held-out one.
 TIMES_AS_MANY = 10
-#: Rows that know a column, for each coefficient, from which on the copula is asked about what it was fitted
-#: to.
+#: Rows that know a column, for each coefficient, from which on the copula has learnt little by heart, and can
+#: be asked about what it was fitted to.
 ROWS_OF_COEFFICIENT = 20
 #: Squared residuals are cut off here, so that a few far out do not decide.
 LARGEST_SQUARE = 9.0
@@ -83,6 +83,18 @@ class HiddenCells:
         return r * ((n + d) / (n - d)).sqrt()
 
 
+def count_known(table: Table) -> Tensor:
+    """Count the known cells of numeric columns. Shape: [p]."""
+    # One by one: a sum of all columns would make a number of eight bytes of each cell first.
+    counts = [table.known[:, j].sum() for j in table.numeric.tolist()]
+    return torch.stack(counts) if counts else torch.zeros(0, dtype=torch.int64, device=table.device)
+
+
+def knows_well(copula: GaussianCopula, n_known: Tensor) -> bool:
+    """Whether there are numbers, each known in many rows for each coefficient. Shape: n_known [p]."""
+    return len(n_known) > 0 and bool((n_known >= ROWS_OF_COEFFICIENT * len(copula.middle)).all())
+
+
 @torch.no_grad()
 def weigh_cells(
     copula: GaussianCopula | None, validation: Validation, rows: Rows, z: Tensor, held: Tensor, most: int
@@ -100,9 +112,8 @@ def weigh_cells(
     if copula is None or not 0 < n < ENOUGH_CELLS:
         return weight
     table = validation.table
-    # One by one: a sum of all columns would make a number of eight bytes of each cell first.
-    n_known = torch.stack([table.known[:, j].sum() for j in table.numeric.tolist()])
-    if bool((n_known < ROWS_OF_COEFFICIENT * len(copula.middle)).any()):
+    n_known = count_known(table)
+    if not knows_well(copula, n_known):
         return weight
     hidden = HiddenCells.of(table, n_known, validation.marginals, min(TIMES_AS_MANY * n, most))
     all_cells = _describe(hidden.residuals(copula, validation.marginals))
