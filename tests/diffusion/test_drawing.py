@@ -167,3 +167,11 @@ def test_every_category_is_drawn_whatever_the_number_of_steps(steps: int) -> Non
 def test_rows_of_which_all_is_known_stay() -> None:
     given = torch.tensor([[0, 1], [1, 2]]).repeat(10, 1)
     assert torch.equal(draw_levels(given, keys(20)), given)
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "networks", "steps"), [(20, 1, 19), (20, 4, 16), (20, 30, 15), (5, 4, 4), (2, 4, 1)]
+)
+def test_many_networks_leave_a_draw_its_steps(evaluations: int, networks: int, steps: int) -> None:
+    settings = dataclasses.replace(SETTINGS, sampling_steps=evaluations)
+    assert len(steps_of_draw(settings, networks)) == steps + 1  # the last level is zero

@@ -19,6 +19,7 @@ from diffputer.diffusion.residuals import (
     Part,
     Residuals,
     Width,
+    normal_quantiles,
     pool,
     reshape,
     undo_reshape,
@@ -199,3 +200,13 @@ def test_truths_between_parts_that_disagree_have_any_rank_among_draws_of_the_poo
     for ranks, flat in ((place(torch.zeros(2)), False), (place(shape), True)):
         bins = torch.histc(ranks.float(), 10, 0, 1) / n * 10
         assert (float((bins - 1).square().mean().sqrt()) < 0.1) == flat, bins
+
+
+def test_what_is_kept_for_all_does_not_follow_the_default_of_the_moment() -> None:
+    before = torch.get_default_dtype()
+    normal_quantiles.cache_clear()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert normal_quantiles().dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)

@@ -190,6 +190,7 @@ class ConditionalNetwork(nn.Module):
         self.register_buffer("slot_column", pairs[:, 0], persistent=False)
         self.register_buffer("slot_level", pairs[:, 1], persistent=False)
         self.register_buffer("quantile_levels", torch.tensor(QUANTILES), persistent=False)
+        # A copy: what is given is kept for all.
         self.register_buffer("normal_quantiles", normal_quantiles().clone(), persistent=False)
         self.register_buffer("bins", torch.arange(BINS), persistent=False)
         self.n_features = FEATURES + (BINS if n_numeric <= MOST_BINNED else 0)

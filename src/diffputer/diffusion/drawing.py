@@ -40,9 +40,12 @@ from .variants import Change
 REVEALED_BY = 0.75
 
 
-def steps_of_draw(settings: ConditionalSettings, asked: int = 1) -> Tensor:
-    """Give the noise levels of a draw whose evaluations are those that may be, less those of blank rows."""
-    steps = max(1, settings.sampling_steps - asked)
+def steps_of_draw(settings: ConditionalSettings, n_networks: int = 1) -> Tensor:
+    """Give the noise levels of a draw: evaluations are as many as may be with those of blank rows.
+
+    Networks are asked about these one by one; more than a quarter of the steps is not given up for it.
+    """
+    steps = settings.sampling_steps - min(n_networks, max(1, settings.sampling_steps // 4))
     return noise_levels(steps, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)
 
 

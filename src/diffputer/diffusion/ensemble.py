@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,18 @@ from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
 from .prediction import Prediction, ask, average, mix, sharpen
-from .residuals import MEDIAN, QUANTILES, Part, Residuals, Width, normal_quantiles, pool, reshape
-from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_shares, best_sharpness
+from .residuals import (
+    MEDIAN,
+    QUANTILES,
+    Part,
+    Residuals,
+    Width,
+    normal_quantiles,
+    pool,
+    quantile_weights,
+    reshape,
+)
+from .shares import PREJUDICE, PRIOR_CELLS, SHARES, add, best_mix, best_pool, best_shares, best_sharpness
 from .splitting import Columns, Validation
 from .trees import BoostedTrees
 from .variants import Change, Variants
@@ -215,11 +224,8 @@ class Ensemble(nn.Module):
             mixes = [add(linear, *said, torch.full_like(self.network_shares, t)) for t in SHARES]
             self.network_shares.copy_(best_shares([mixes], [validation], PREJUDICE))
             answer = self._join(linear, networks, float(self.linear_share))
-            share, mixed = best_mix(networks, copula, validation)
-            worse, error = validation.worse_by(copula, mixed)
-            # Networks that do not tell more would only widen draws, where they disagree with the copula.
-            alone = worse <= error and knows_well(self.copula, count_known(validation.table))
-            self.linear_draws.fill_(1.0 if alone else share)
+            known_well = knows_well(self.copula, count_known(validation.table))
+            self.linear_draws.fill_(best_pool(networks, copula, validation, alone=known_well))
         elif self.line is not None:
             of_line = self.line.answer(validation.rows)
             mixes = [add(answer, *of_line, torch.full_like(self.line_shares, t)) for t in SHARES]
@@ -266,11 +272,9 @@ class Ensemble(nn.Module):
         return self.marginals.values_at(answer.quantiles[..., MEDIAN])
 
     def _mean_of_quantiles(self, answer: Prediction) -> Tensor:
-        # Each quantile stands for the levels that are nearest to it.
-        edges = [0.0, *((a + b) / 2 for a, b in pairwise(QUANTILES)), 1.0]
         total = torch.zeros_like(answer.mean)
-        for k, (low, high) in enumerate(pairwise(edges)):
-            total += (high - low) * self.marginals.values_at(answer.quantiles[..., k])
+        for k, weight in enumerate(quantile_weights().tolist()):
+            total += weight * self.marginals.values_at(answer.quantiles[..., k])
         return total
 
     def median(self, answer: Prediction) -> Tensor:

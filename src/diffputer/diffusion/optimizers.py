@@ -92,7 +92,7 @@ class AdamW(Optimizer):
             for p in used:
                 if not self.state[p]:
                     average, square = (torch.zeros_like(p) for _ in range(2))
-                    step = torch.zeros((), device=p.device)
+                    step = torch.zeros((), dtype=torch.float32, device=p.device)
                     self.state[p] = {"step": step, "exp_avg": average, "exp_avg_sq": square}
             steps, averages, squares = ([self.state[p][k] for p in used] for k in _OF_ADAM)
             torch._foreach_add_(steps, 1)

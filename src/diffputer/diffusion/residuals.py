@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -33,8 +34,16 @@ CHANGES_UNTIL = 2.5
 @cache
 def normal_quantiles(device: torch.device | None = None) -> Tensor:
     """Give the scores g of the quantiles' levels. Shape: [Q]."""
-    scores: Tensor = torch.special.ndtri(torch.tensor(QUANTILES, device=device))
+    levels = torch.tensor(QUANTILES, dtype=torch.float32, device=device)
+    scores: Tensor = torch.special.ndtri(levels)
     return scores
+
+
+@cache
+def quantile_weights(device: torch.device | None = None) -> Tensor:
+    """Give the probability that each quantile stands for: that of the levels nearest to it. Shape: [Q]."""
+    edges = [0.0, *((a + b) / 2 for a, b in pairwise(QUANTILES)), 1.0]
+    return torch.tensor([b - a for a, b in pairwise(edges)], dtype=torch.float32, device=device)
 
 
 class Residuals:

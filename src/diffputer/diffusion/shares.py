@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .prediction import Prediction, mix, sharpen
+from .residuals import quantile_weights
 from .splitting import Validation
 
 #: Shares that are tried when two predictions are combined.
@@ -60,6 +61,46 @@ def best_mix(
     losses = torch.tensor([validation.loss(prediction) for prediction in mixes])
     share = float(likely_share(losses[:, None], validation.n_cells, prejudice)[0])
     return share, mix([a, b], [1 - share, share])
+
+
+def best_pool(a: Prediction, b: Prediction, validation: Validation, *, alone: bool) -> float:
+    """Give the share of draws that should be of b.
+
+    Draws of both are a sample of F = (1 - s) F_a + s F_b, which is wide where they disagree, and not of the
+    mean of their quantiles; so F is scored itself, by its CRPS of held-out numbers. If b may be alone, it is
+    where it is not worse than the best share by more than a standard error: what a adds to it would be width.
+    """
+    if not validation.held.any():
+        return best_mix(a, b, validation)[0]
+    losses = _scores_of_pools(a, b, validation)
+    mean, n_cells = losses.mean(dim=1), losses.shape[1]
+    more = (losses[-1] - losses[mean.argmin()]).double()
+    if alone and n_cells > 1 and more.mean() <= more.std() / n_cells**0.5:
+        return 1.0
+    return float(likely_share(mean[:, None], n_cells)[0])
+
+
+def _scores_of_pools(a: Prediction, b: Prediction, validation: Validation) -> Tensor:
+    """Give E|X - z| - E|X - X'| / 2 of held-out scores z, for each share of b. Shape: [shares, cells]."""
+    z = validation.z[validation.held]
+    of_a, of_b = (part.quantiles[validation.held] for part in (a, b))
+    weight = quantile_weights(z.device)
+
+    def from_truth(x: Tensor) -> Tensor:
+        return ((x - z[:, None]).abs() * weight).sum(dim=1)
+
+    def apart(x: Tensor, y: Tensor) -> Tensor:
+        return ((x[:, :, None] - y[:, None, :]).abs() * weight * weight[:, None]).sum(dim=(1, 2))
+
+    from_a, from_b, aa, ab, bb = (
+        from_truth(of_a), from_truth(of_b), apart(of_a, of_a), apart(of_a, of_b), apart(of_b, of_b),
+    )  # fmt: skip
+    return torch.stack(
+        [
+            (1 - s) * from_a + s * from_b - ((1 - s) ** 2 * aa + 2 * s * (1 - s) * ab + s**2 * bb) / 2
+            for s in SHARES
+        ]
+    )
 
 
 def add(answer: Prediction, means: Tensor, probabilities: list[Tensor] | None, shares: Tensor) -> Prediction:
