@@ -127,6 +127,27 @@ def test_the_shape_of_few_truths_is_near_to_none() -> None:
     assert (found.abs() <= largest).all()
 
 
+def test_a_doubted_shape_of_truths_that_are_as_said_is_hardly_any() -> None:
+    rng = np.random.default_rng(0)
+    shapes = []
+    for _ in range(40):
+        truths = torch.from_numpy(rng.normal(size=200)).float()
+        place = lambda shape, of=truths: torch.special.ndtr(undo_reshape(of, shape))  # noqa: E731
+        shapes.append([choose_shape(place, ones(truths), doubted=doubted) for doubted in (False, True)])
+    ends = torch.tensor([[float((a + 1.645 * b).exp()) for a, b in both] for both in shapes])
+    believed, doubted = (ends - 1).square().mean(dim=0).sqrt().tolist()
+    assert doubted < 0.5 * believed
+    assert (ends[:, 1] == 1).float().mean() > 0.5
+
+
+def test_a_doubted_shape_that_is_far_from_none_is_believed() -> None:
+    truths = torch.linspace(-1, 1, 200)
+    found = choose_shape(
+        lambda shape: torch.special.ndtr(undo_reshape(truths, shape)), ones(truths), doubted=True
+    )
+    assert 0.4 < float((found[0] + 1.645 * found[1]).exp()) < 0.85
+
+
 def test_of_one_part_the_pool_is_what_it_says() -> None:
     rng = np.random.default_rng(0)
     maps = Residuals(torch.from_numpy(rng.normal(size=(30, 2, len(QUANTILES)))).float(), NORMAL)

@@ -483,7 +483,7 @@ def test_hidden_cells_are_imputed_no_worse_than_by_column_means(
 def test_blank_rows_are_asked_once_and_a_draw_takes_no_more_evaluations_than_may_be(
     how: str, of_copula: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = dataclasses.replace(TINY, member_training=how, sampling_steps=6)
+    settings = dataclasses.replace(TINY, member_training=how, sampling_steps=20)
     fitted = fit(settings, n=200)
     model = fitted.engine.model
     n_networks = len(model.networks)  # type: ignore[arg-type]

@@ -34,9 +34,11 @@ from .weighing import weigh_cells
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
-#: Held-out cells from which on draws of a single member are given a shape: of small tables pooled intervals
-#: were measured to hold what they should without one.
+#: Held-out cells from which on draws of a single member are given a shape if no cell is weighed: of small
+#: tables pooled intervals were measured to hold what they should without one.
 ENOUGH_CELLS = 1_000
+#: Misfit of distances that are uniform, on average, times their number (Cramér and von Mises).
+BY_CHANCE = 1 / 6
 #: Part of the truths that should lie between the outermost draws; halvings of the range of widths.
 LEVEL, HALVINGS = (DRAWS - 1) / (DRAWS + 1), 8
 #: Cells of these rows at most, of few rows as much fewer: wide tables have fewer rows drawn.
@@ -107,7 +109,8 @@ def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Trut
         drawn = torch.stack([_squares(group.r, weight) for group in mine]).mean(dim=0)
         model.widths[k] = _ratio(true, drawn)
     model.draw_shape.zero_()
-    if len(groups) == 1 and int(held.sum()) < ENOUGH_CELLS:
+    alone = len(groups) == 1
+    if alone and int(held.sum()) < ENOUGH_CELLS and bool((weight[held] == 1).all()):
         return
     pooled = model.pool(rows, asked).at(held)
     drawn_scores = torch.cat([group.scores(held, model.width_of(group.part)) for group in groups])
@@ -116,7 +119,7 @@ def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Trut
     def place(shape: Tensor) -> Tensor:
         return truth.ranks(pooled.scores(reshape(r, shape).T).T)
 
-    model.draw_shape.copy_(choose_shape(place, weight[held]))
+    model.draw_shape.copy_(choose_shape(place, weight[held], doubted=alone))
 
 
 @dataclass
@@ -204,12 +207,13 @@ def _draw_groups(
     return groups
 
 
-def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
+def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor, *, doubted: bool = False) -> Tensor:
     """Find the shape with which 90 % intervals hold nine in ten truths, and others as many as they should.
 
     ``place`` gives, for a shape, where the truths lie in what is said of them, from 0 to 1. For any b the
     width at the ends is the one that holds nine in ten; the best b has distances from the middle that are
-    nearest to uniform (Cramér and von Mises).
+    nearest to uniform (Cramér and von Mises). Where a shape is doubted, as that of a member alone is, which
+    has no others to disagree with, as much is taken of it as the misfit without one is not chance.
 
     Shape: place [2] -> [cells]; weight [cells]; the result [2].
     """
@@ -227,14 +231,18 @@ def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
             low, high = (low, middle) if outside < 1 - LEVEL else (middle, high)
         return (low + high) / 2
 
-    def misfit(b: float) -> float:
-        ordered, order = distances(width_of(b), b).sort()
+    def misfit(width: float, b: float) -> float:
+        ordered, order = distances(width, b).sort()
         # On a CPU: sums in a row are not the same twice on a GPU.
         even = weight[order].cpu().double().cumsum(dim=0).to(ordered) - weight[order] / 2
         return float(((ordered - even).square() * weight[order]).sum())
 
-    b = float(minimize_scalar(misfit, bounds=CHANGES, method="bounded", options={"xatol": 0.01}).x)
-    kept = [n_cells / (n_cells + prior) for prior in CELLS_OF_SHAPE]
+    best = minimize_scalar(
+        lambda b: misfit(width_of(b), b), bounds=CHANGES, method="bounded", options={"xatol": 0.01}
+    )
+    b = float(best.x)
+    believed = 1 - BY_CHANCE / max(BY_CHANCE, n_cells * misfit(0.0, 0.0)) if doubted else 1.0
+    kept = [believed * n_cells / (n_cells + prior) for prior in CELLS_OF_SHAPE]
     return _shape(kept[0] * width_of(b), kept[1] * b)
 
 
