@@ -50,6 +50,8 @@ def test_what_adds_nothing_draws_nothing(seed: int) -> None:
     wrong = normal(right + 0.5 * draw(seed + 10), 1.0)
     assert best_pool(wrong, normal(right, 1.0), truths(z), alone=True) == 1.0
     assert best_pool(wrong, normal(right, 1.0), truths(z), alone=False) > 0.6
+    few = truths(z[:100])
+    assert best_pool(normal(wrong.mean[:100, 0], 1.0), normal(right[:100], 1.0), few, alone=True) < 1
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -24,6 +24,9 @@ LEAST_SHARE, SMALLEST_LOSS = 0.02, 1e-9
 #: probable as none: of few rows linear parts learn more, and a network was stopped where it was best on the
 #: very cells that speak. Of 0, 1, 2, 3 and 5 it was among the best on small and middling tables (log).
 PREJUDICE = 2.0
+#: Held-out numbers from which on a part may draw alone: of fewer a mix is safer, as they hardly tell whether
+#: another adds something (log).
+CELLS_TO_BE_ALONE = 150
 #: Powers of probabilities that are tried, and the deviation of their logarithm that is thought of beforehand.
 SHARPNESSES, USUAL_SHARPNESS = [1.04**k for k in range(-20, 31)], 0.2
 
@@ -68,14 +71,15 @@ def best_pool(a: Prediction, b: Prediction, validation: Validation, *, alone: bo
 
     Draws of both are a sample of F = (1 - s) F_a + s F_b, which is wide where they disagree, and not of the
     mean of their quantiles; so F is scored itself, by its CRPS of held-out numbers. If b may be alone, it is
-    where it is not worse than the best share by more than a standard error: what a adds to it would be width.
+    where it is not worse than the best share by more than a standard error of many numbers: what a adds to it
+    would be width.
     """
     if not validation.held.any():
         return best_mix(a, b, validation)[0]
     losses = _scores_of_pools(a, b, validation)
     mean, n_cells = losses.mean(dim=1), losses.shape[1]
     more = (losses[-1] - losses[mean.argmin()]).double()
-    if alone and n_cells > 1 and more.mean() <= more.std() / n_cells**0.5:
+    if alone and n_cells >= CELLS_TO_BE_ALONE and more.mean() <= more.std() / n_cells**0.5:
         return 1.0
     return float(likely_share(mean[:, None], n_cells)[0])
 
