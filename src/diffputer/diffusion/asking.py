@@ -26,22 +26,35 @@ class Counts:
     linear_draws: float
     """Of the copula, in draws."""
     networks: list[float]
-    """Of all networks, in means and probabilities of each column; of lines and of trees likewise."""
+    """Of all networks, in means and probabilities of each column."""
     line: list[float]
+    """Of the Gaussian of the values, likewise."""
     trees: list[float]
+    """Of trees, likewise."""
 
     @classmethod
-    def read(cls, *shares: Tensor) -> Counts:
-        """Read shares in the order of the fields, all at once."""
-        flat = [share.reshape(-1) for share in shares]
-        numbers = [part.tolist() for part in torch.cat(flat).cpu().split([len(part) for part in flat])]
-        of_networks, (linear,), (linear_draws,), networks, line, trees = numbers
-        return cls(of_networks, linear, linear_draws, networks, line, trees)
+    def read(
+        cls,
+        *,
+        shares: Tensor,
+        linear: Tensor,
+        linear_draws: Tensor,
+        networks: Tensor,
+        line: Tensor,
+        trees: Tensor,
+    ) -> Counts:
+        """Read all of them at once."""
+        parts = [shares, linear.view(1), linear_draws.view(1), networks, line, trees]
+        numbers = torch.cat(parts).cpu().split([len(part) for part in parts])
+        of_networks, (of_linear,), (of_draws,), *of_columns = (part.tolist() for part in numbers)
+        return cls(of_networks, of_linear, of_draws, *of_columns)
 
     def asks_networks(self, *, to_draw: bool, has_levels: bool) -> bool:
         """Whether networks count in what is said, or in draws, for which levels alone must be said."""
         speak = self.linear < 1 or any(self.networks)
-        return self.linear_draws < 1 or (speak and has_levels) if to_draw else speak
+        if not to_draw:
+            return speak
+        return self.linear_draws < 1 or (speak and has_levels)
 
 
 @dataclass

@@ -119,9 +119,13 @@ class Ensemble(nn.Module):
 
     def _counts(self) -> Counts:
         return Counts.read(
-            self.shares, self.linear_share, self.linear_draws,
-            self.network_shares, self.line_shares, self.tree_shares,
-        )  # fmt: skip
+            shares=self.shares,
+            linear=self.linear_share,
+            linear_draws=self.linear_draws,
+            networks=self.network_shares,
+            line=self.line_shares,
+            trees=self.tree_shares,
+        )
 
     def ask(self, rows: Rows, dtype: torch.dtype, *, to_draw: bool = False) -> Asked:
         """Evaluate every network that counts in what is said of blank rows, or in draws of them, once."""
