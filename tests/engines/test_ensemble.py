@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -386,7 +387,6 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     model.linear_share.fill_(0.0)
     model.network_shares.fill_(1.0)
     model.linear_draws.fill_(0.0)
-    model.dependence.fill_(0.0)
     x, missing = mixed(60)
     before = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
     model.copula.covariance.fill_(0.5)
@@ -490,11 +490,11 @@ def test_blank_rows_are_asked_once_and_a_draw_takes_no_more_evaluations_than_may
     model.shares.fill_(1 / n_networks)  # type: ignore[operator, union-attr]
     model.linear_draws.fill_(of_copula)  # type: ignore[operator, union-attr]
     model.draw_shape.copy_(torch.tensor([-0.2, 0.1]))  # type: ignore[operator, union-attr]
-    evaluations: list[bool] = []
+    evaluations: list[bool] = []  # whether it is of blank rows, for all draws
     forward = ConditionalNetwork.forward
 
     def count(network: ConditionalNetwork, rows: Any, *args: Any, **kwargs: Any) -> Any:
-        evaluations.append(bool(rows.blank.all()))
+        evaluations.append(kwargs.get("shared", False))
         return forward(network, rows, *args, **kwargs)
 
     monkeypatch.setattr(ConditionalNetwork, "forward", count)
@@ -528,3 +528,18 @@ def test_draws_of_a_gaussian_table_vary_as_they_should_and_not_as_networks_err(s
         gain = np.linalg.solve(covariance[np.ix_(others, others)], covariance[others, j])
         ratios.append(drawn.var(axis=0, ddof=1).mean() / (1 - covariance[j, others] @ gain))
     assert np.mean(ratios) == pytest.approx(1, abs=0.1), ratios
+
+
+def test_cells_that_are_missing_together_lie_on_their_curve_in_draws() -> None:
+    # y = x^2 + 0.2 e and whether |x| > 1: nothing of it is a line. The third number tells of neither.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=3_000)
+    frame = pd.DataFrame({"x": x, "y": x**2 + 0.2 * rng.normal(size=3_000), "other": rng.normal(size=3_000)})
+    frame["far"] = np.where(np.abs(x) > 1, "yes", "no")
+    fitted = DiffPuter(quality="fast", random_state=0).fit(frame[:2_000].mask(rng.random((2_000, 4)) < 0.2))
+    unknown = frame[2_000:].assign(x=np.nan, y=np.nan, far=None)
+    for drawn in fitted.sample(unknown, n_draws=2):
+        assert np.corrcoef(drawn["x"] ** 2, drawn["y"])[0, 1] > 0.7
+        assert ((drawn["y"] > 1) == (drawn["far"] == "yes")).mean() > 0.8  # of independent ones, 0.56
+        assert (drawn["far"] == "yes").mean() == pytest.approx(0.317, abs=0.1)
+        assert drawn["x"].std() == pytest.approx(1, abs=0.15)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .conditional import Outputs
-from .dependence import Dependence
 from .residuals import Residuals
 
 
@@ -75,11 +74,10 @@ class Beforehand:
         What networks say.
     said
         How probable levels are; q of [n, L_k].
-    dependence, pooled
-        See `Ensemble.dependence_in` and `Ensemble.pool_in`.
+    pooled
+        See `Ensemble.pool_in`.
     """
 
     asked: Asked
     said: list[Tensor]
-    dependence: Dependence | None
     pooled: Residuals | None

@@ -22,11 +22,10 @@ from torch import Tensor
 from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
 from .asking import Asked
-from .conditional import ConditionalNetwork, Rows
-from .dependence import choose_share
-from .drawing import draw_residuals, steps_of_draw
+from .conditional import Rows
+from .drawing import draw_rows, turns_of_draw
 from .ensemble import LINEAR, Ensemble
-from .residuals import Normal, Residuals, Width, normal_quantiles, reshape, undo_reshape
+from .residuals import Normal, Residuals, normal_quantiles, reshape, undo_reshape
 from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
 from .weighing import weigh_cells
@@ -60,7 +59,7 @@ def calibrate(
     dtype: torch.dtype,
     n_rows: int = ROWS,
 ) -> None:
-    """Choose widths, ``dependence`` and shapes of an ensemble, on so many rows."""
+    """Choose widths and shapes of an ensemble, on so many rows."""
     most = -(-MOST_CELLS * n_rows // (ROWS * max(1, validation.held.shape[1])))
     some = evenly(len(validation.held), min(n_rows, most), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
@@ -69,14 +68,9 @@ def calibrate(
     truth = _Truth.of(model, validation.x[some], held)
     truth.weight = weigh_cells(model.copula, validation, rows, truth.z, held, KNOWN_OF_ROW * n_rows)
     _widen_cells(model, rows, truth, model.ask(rows, dtype))
-    log_noise = settings.noise_log_mean, settings.noise_log_deviation
-    for k, share in enumerate(model.shares.tolist()):
-        if model.copula is not None and share > 0:
-            network = model.networks[k]
-            assert isinstance(network, ConditionalNetwork)
-            model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
     asked = model.ask(rows, dtype, to_draw=True)
-    _widen_draws(model, rows, _draw_groups(model, rows, asked, settings, dtype), truth, asked)
+    _widen_parts(model, rows, truth, asked)
+    _shape_draws(model, rows, truth, asked, settings, dtype)
 
 
 def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> None:
@@ -93,28 +87,37 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> No
     model.cell_shape.copy_(choose_shape(place, weight[held]))
 
 
-def _widen_draws(model: Ensemble, rows: Rows, groups: list[_Group], truth: _Truth, asked: Asked) -> None:
-    """Choose widths of parts and ``draw_shape``."""
+def _widen_parts(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> None:
+    """Choose the widths of networks and copula: what they say of a cell is drawn as wide as truths are."""
     held, weight = truth.held, truth.weight
-    for k in dict.fromkeys(group.part for group in groups):
-        if k == LINEAR:
-            # Not by its draws, whose residuals are given levels that may have been drawn wrong.
-            assert model.copula is not None
-            said = model.copula.maps(rows)
-            model.linear_width.copy_(_ratio(_squares(said.of(truth.z), weight), weight.sum(dim=0)))
-            continue
-        mine = [group for group in groups if group.part == k]
-        residuals = [group.maps.of(truth.z.repeat(group.turns, 1)) for group in mine]
-        true = torch.stack([_squares(r, weight) for r in residuals]).mean(dim=0)
-        drawn = torch.stack([_squares(group.r, weight) for group in mine]).mean(dim=0)
-        model.widths[k] = _ratio(true, drawn)
+
+    def width_of(said: list[Residuals | Normal]) -> Tensor:
+        true = torch.stack([_squares(maps.of(truth.z), weight) for maps in said]).mean(dim=0)
+        return _ratio(true, weight.sum(dim=0))
+
+    for k, outputs in asked.outputs.items():
+        model.widths[k] = width_of([Residuals(q, normal_quantiles(held.device)) for q in outputs.quantiles])
+    if model.copula is not None:
+        model.linear_width.copy_(width_of([model.copula.maps(rows)]))
+
+
+def _shape_draws(
+    model: Ensemble,
+    rows: Rows,
+    truth: _Truth,
+    asked: Asked,
+    settings: ConditionalSettings,
+    dtype: torch.dtype,
+) -> None:
+    """Choose ``draw_shape``."""
+    held, weight = truth.held, truth.weight
     model.draw_shape.zero_()
-    alone = len(groups) == 1
+    owners = model.allot(DRAWS)
+    alone = len(set(owners)) == 1
     if alone and int(held.sum()) < ENOUGH_CELLS and bool((weight[held] == 1).all()):
         return
     pooled = model.pool(rows, asked).at(held)
-    drawn_scores = torch.cat([group.scores(held, model.width_of(group.part)) for group in groups])
-    r = pooled.of(drawn_scores.T).T
+    r = pooled.of(_draw_held(model, rows, held, owners, asked, settings, dtype).T).T
 
     def place(shape: Tensor) -> Tensor:
         return truth.ranks(pooled.scores(reshape(r, shape).T).T)
@@ -158,53 +161,39 @@ class _Truth:
         return (below + (DRAWS + 1 - below - above) * self.uniform[self.held]) / (DRAWS + 1)
 
 
-@dataclass
-class _Group:
-    """Draws of one member, t turns of n rows: residuals, and what they are of.
-
-    Shape: r [t n, p], as are the maps.
-    """
-
-    part: int
-    turns: int
-    r: Tensor
-    maps: Residuals | Normal
-
-    def scores(self, held: Tensor, width: Width) -> Tensor:
-        """Give the scores of the draws of some cells. Shape: held [n, p] -> [t, cells]."""
-        z = self.maps.scores(width.stretch(self.r))
-        return z.view(self.turns, *held.shape)[:, held]
-
-
-def _draw_groups(
+def _draw_held(
     model: Ensemble,
     rows: Rows,
+    held: Tensor,
+    owners: list[tuple[int, int]],
     asked: Asked,
     settings: ConditionalSettings,
     dtype: torch.dtype,
-) -> list[_Group]:
-    """Draw rows by each member as often as it counts, all turns of a member at once."""
-    n, device = len(rows.label), rows.label.device
-    allotted, dependence = model.allot(DRAWS), model.dependence_in(rows)
-    said, sigma = model.say_levels(rows, asked), steps_of_draw(settings, len(asked.outputs))
-    groups = []
-    for owner in dict.fromkeys(allotted):
-        turns = torch.tensor([j for j in range(DRAWS) if allotted[j] == owner], device=device)
-        keys = mix64((torch.arange(n, device=device) + n * turns[:, None]).reshape(-1))
-        many, often = rows.repeat(len(turns)), [of_column.repeat(len(turns), 1) for of_column in said]
-        maps: Residuals | Normal
-        if owner[0] == LINEAR:
+) -> Tensor:
+    """Draw rows by each member as often as it counts, all draws of a member at once; give held-out scores.
+
+    Shape: held [n, p] -> [DRAWS, cells].
+    """
+    n, device = len(held), held.device
+    said, turns = model.say_levels(rows, asked), turns_of_draw(settings, len(asked.outputs))
+    drawn = []
+    for owner in dict.fromkeys(owners):
+        numbers = torch.tensor([j for j, other in enumerate(owners) if other == owner], device=device)
+        times = len(numbers)
+        keys = mix64((torch.arange(n, device=device) + n * numbers[:, None]).reshape(-1))
+        many, often = rows.repeat(times), [of_column.repeat(times, 1) for of_column in said]
+        part, number = owner
+        width = model.width_of(part)
+        if part == LINEAR:
             assert model.copula is not None
-            maps, r, _ = model.copula.draw_residuals(many, keys, often)
+            z, _ = model.copula.draw(many, keys, width, often)
         else:
-            beside = None
-            if dependence is not None:
-                beside = dependence.repeat(len(turns)), float(model.dependence[owner[0]])
-            part, number = owner
-            blank = asked.outputs[part].member(number).repeat(len(turns))
-            maps, r, _ = draw_residuals(model.member(*owner), blank, many, keys, sigma, dtype, often, beside)
-        groups.append(_Group(owner[0], len(turns), r, maps))
-    return groups
+            blank = asked.outputs[part].member(number).repeat(times)
+            z, _ = draw_rows(
+                model.member(*owner), blank, many, keys, turns, dtype, model.marginals, often, width
+            )
+        drawn.append(z.view(times, *held.shape)[:, held])
+    return torch.cat(drawn)
 
 
 def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor, *, doubted: bool = False) -> Tensor:

@@ -65,6 +65,11 @@ class Rows:
         """Give some of the rows."""
         return Rows(**{name: values[numbers] for name, values in vars(self).items()})
 
+    def put(self, numbers: Tensor, others: Rows) -> None:
+        """Replace some of the rows, in new tensors: those that were given may be shared."""
+        for name, values in vars(self).items():
+            setattr(self, name, values.index_copy(0, numbers, getattr(others, name)))
+
     def to(self, device: torch.device) -> Rows:
         """Give the rows on another device."""
         return Rows(**{name: values.to(device) for name, values in vars(self).items()})
@@ -93,6 +98,10 @@ class Outputs:
     def member(self, number: int) -> Outputs:
         """Give what one member says."""
         return self._each(lambda values: values[number : number + 1])
+
+    def at(self, numbers: Tensor) -> Outputs:
+        """Give what is said of some of the rows."""
+        return self._each(lambda values: values[:, numbers])
 
     def repeat(self, times: int) -> Outputs:
         """Give what is said of all rows so many times, one after the other."""

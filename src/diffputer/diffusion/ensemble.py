@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from ..settings import ConditionalSettings
 from .asking import Asked, Beforehand, Counts
 from .conditional import ConditionalNetwork, Rows
-from .dependence import Dependence
-from .drawing import draw_rows, steps_of_draw
+from .drawing import draw_rows, turns_of_draw
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
@@ -60,8 +59,6 @@ class Ensemble(nn.Module):
     linear_draws: Tensor
     linear_width: Tensor
     draw_shape: Tensor
-    dependence: Tensor
-    """How much of the copula's denoiser is in that of each network."""
     trust: Tensor
     network_shares: Tensor
     line_shares: Tensor
@@ -106,7 +103,6 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("draw_shape", torch.zeros(2))
-        self.register_buffer("dependence", torch.zeros(len(self.networks)))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
         self.register_buffer("line_shares", torch.zeros(p + len(levels)))
@@ -338,10 +334,11 @@ class Ensemble(nn.Module):
         width = self.width_of(part)
         said = told.said if change is None else change.tilt(told.said, rows)
         if member is not None:
-            beside = None if told.dependence is None else (told.dependence, float(self.dependence[part]))
             outputs = told.asked.outputs
-            blank, sigma = outputs[part].member(number), steps_of_draw(self._settings, len(outputs))
-            z, levels = draw_rows(member, blank, rows, keys, sigma, dtype, said, width, change, beside)
+            blank, turns = outputs[part].member(number), turns_of_draw(self._settings, len(outputs))
+            z, levels = draw_rows(
+                member, blank, rows, keys, turns, dtype, self.marginals, said, width, change
+            )
         else:
             copula = self.copula if change is None else change.variant
             assert copula is not None
@@ -353,14 +350,7 @@ class Ensemble(nn.Module):
     def beforehand(self, rows: Rows, dtype: torch.dtype) -> Beforehand:
         """Say of blank rows what all of their draws need."""
         asked = self.ask(rows, dtype, to_draw=True)
-        said, dependence = self.say_levels(rows, asked), self.dependence_in(rows)
-        return Beforehand(asked, said, dependence, self.pool_in(rows, asked))
-
-    def dependence_in(self, rows: Rows) -> Dependence | None:
-        """Give how the copula, if it counts in any network's draws, says that blank rows go together."""
-        if self.copula is None or not self.dependence.any():
-            return None
-        return Dependence(self.copula, rows)
+        return Beforehand(asked, self.say_levels(rows, asked), self.pool_in(rows, asked))
 
     def width_of(self, part: int) -> Width:
         """Give how wide the draws of a part are, before all draws are given their shape."""
