@@ -90,15 +90,14 @@ class DiffPuter(Parameters):
     Other Parameters
     ----------------
     em_rounds, em_patience, held_out, learning_rate, batch_size, max_epochs, max_steps, patience, \
-weight_average, noise_log_mean, noise_log_deviation, sampling_steps
+weight_average, noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, sigma_min, schedule_exponent
         Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
         :class:`diffputer.settings.PaperSettings` for each of these and its default.
     mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
 member_training, boosted_trees, tree_depth, copied_patterns, weight_decay, rate_decay_from, noised_share, \
 planned_steps
         Of the conditional engine.
-    network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, sigma_max, \
-sigma_min, schedule_exponent, churn
+    network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn
         Of the paper's engine.
 
     Attributes

@@ -163,7 +163,7 @@ class ConditionalSettings:
     weight_decay: float = 0.0
     """Decay of the weights, in units of the step size."""
     noised_share: float = 0.5
-    """Share of a batch that is also noised: denoising teaches the network what blank rows need, too."""
+    """Share of a batch that is also noised, for the draws."""
     batch_size: int = 1024
     """Rows a training step, for each member."""
     planned_steps: int = 2_700
@@ -180,7 +180,13 @@ class ConditionalSettings:
 
     # E-step
     sampling_steps: int = 20
-    """Network evaluations a draw at most, with those of the blank row, which all draws share."""
+    """Network evaluations a draw, with those of the blank row, which all draws share."""
+    sigma_max: float = 10.0
+    """Noise level at which a draw starts."""
+    sigma_min: float = 0.02
+    """Last noise level before zero."""
+    schedule_exponent: float = 7.0
+    """Spacing of the noise levels: evenly in sigma^(1/rho)."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -307,7 +313,7 @@ def _check(settings: Settings) -> None:
             whole = field.type == "int"
             check_number(field.name, value, low, high, closed=closed, whole=whole)
             object.__setattr__(settings, field.name, int(value) if whole else float(value))
-    if isinstance(settings, PaperSettings) and settings.sigma_min >= settings.sigma_max:
+    if settings.sigma_min >= settings.sigma_max:
         raise SettingError(
             f"sigma_min must be below sigma_max, however: sigma_min={settings.sigma_min}, "
             f"sigma_max={settings.sigma_max}. Lower the one, or raise the other."

@@ -387,6 +387,7 @@ def test_the_copula_counts_where_rows_are_few_and_draws_as_often_as_it_counts() 
     model.linear_share.fill_(0.0)
     model.network_shares.fill_(1.0)
     model.linear_draws.fill_(0.0)
+    model.dependence.fill_(0.0)
     x, missing = mixed(60)
     before = impute(x, missing, fitted, seed=0), draws(x, missing, fitted)
     model.copula.covariance.fill_(0.5)
@@ -490,7 +491,7 @@ def test_blank_rows_are_asked_once_and_a_draw_takes_no_more_evaluations_than_may
     model.shares.fill_(1 / n_networks)  # type: ignore[operator, union-attr]
     model.linear_draws.fill_(of_copula)  # type: ignore[operator, union-attr]
     model.draw_shape.copy_(torch.tensor([-0.2, 0.1]))  # type: ignore[operator, union-attr]
-    evaluations: list[bool] = []  # whether it is of blank rows, for all draws
+    evaluations: list[bool] = []  # whether it is one of blank rows for all draws
     forward = ConditionalNetwork.forward
 
     def count(network: ConditionalNetwork, rows: Any, *args: Any, **kwargs: Any) -> Any:

@@ -76,8 +76,11 @@ class Beforehand:
         How probable levels are; q of [n, L_k].
     pooled
         See `Ensemble.pool_in`.
+    dependence
+        How much of the copula's denoiser is in that of each network.
     """
 
     asked: Asked
     said: list[Tensor]
     pooled: Residuals | None
+    dependence: list[float]

@@ -22,10 +22,11 @@ from torch import Tensor
 from ..runtime.seeding import keyed_uniform, mix64
 from ..settings import ConditionalSettings
 from .asking import Asked
-from .conditional import Rows
-from .drawing import draw_rows, turns_of_draw
+from .conditional import ConditionalNetwork, Rows
+from .dependence import choose_share
+from .drawing import DrawnRows, draw_rows, plan_draw
 from .ensemble import LINEAR, Ensemble
-from .residuals import Normal, Residuals, normal_quantiles, reshape, undo_reshape
+from .residuals import Residuals, normal_quantiles, reshape, undo_reshape
 from .shares import PRIOR_CELLS
 from .splitting import Validation, evenly
 from .weighing import weigh_cells
@@ -33,6 +34,8 @@ from .weighing import weigh_cells
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
+#: Draws that tell how wide a network's residuals come out.
+DRAWS_OF_WIDTH = 4
 #: Held-out cells from which on draws of a single member are given a shape if no cell is weighed: of small
 #: tables pooled intervals were measured to hold what they should without one.
 ENOUGH_CELLS = 1_000
@@ -59,7 +62,7 @@ def calibrate(
     dtype: torch.dtype,
     n_rows: int = ROWS,
 ) -> None:
-    """Choose widths and shapes of an ensemble, on so many rows."""
+    """Choose widths, ``dependence`` and shapes of an ensemble, on so many rows."""
     most = -(-MOST_CELLS * n_rows // (ROWS * max(1, validation.held.shape[1])))
     some = evenly(len(validation.held), min(n_rows, most), validation.held.device)
     rows, held = validation.rows.part(some), validation.held[some]
@@ -68,9 +71,15 @@ def calibrate(
     truth = _Truth.of(model, validation.x[some], held)
     truth.weight = weigh_cells(model.copula, validation, rows, truth.z, held, KNOWN_OF_ROW * n_rows)
     _widen_cells(model, rows, truth, model.ask(rows, dtype))
-    asked = model.ask(rows, dtype, to_draw=True)
-    _widen_parts(model, rows, truth, asked)
-    _shape_draws(model, rows, truth, asked, settings, dtype)
+    log_noise = settings.noise_log_mean, settings.noise_log_deviation
+    for k, share in enumerate(model.shares.tolist()):
+        if model.copula is not None and share > 0:
+            network = model.networks[k]
+            assert isinstance(network, ConditionalNetwork)
+            model.dependence[k] = choose_share(network, model.copula, validation, some, log_noise, dtype)
+    artist = _Artist(model, rows, model.ask(rows, dtype, to_draw=True), settings, dtype)
+    _widen_parts(model, truth, artist)
+    _shape_draws(model, truth, artist)
 
 
 def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> None:
@@ -87,28 +96,23 @@ def _widen_cells(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> No
     model.cell_shape.copy_(choose_shape(place, weight[held]))
 
 
-def _widen_parts(model: Ensemble, rows: Rows, truth: _Truth, asked: Asked) -> None:
-    """Choose the widths of networks and copula: what they say of a cell is drawn as wide as truths are."""
-    held, weight = truth.held, truth.weight
-
-    def width_of(said: list[Residuals | Normal]) -> Tensor:
+def _widen_parts(model: Ensemble, truth: _Truth, artist: _Artist) -> None:
+    """Choose the widths of networks and copula: cells are drawn as wide as truths are in what is said."""
+    weight, normal = truth.weight, normal_quantiles(truth.held.device)
+    model.widths.fill_(1.0)
+    for k, outputs in artist.asked.outputs.items():
+        said = [Residuals(quantiles, normal) for quantiles in outputs.quantiles]
         true = torch.stack([_squares(maps.of(truth.z), weight) for maps in said]).mean(dim=0)
-        return _ratio(true, weight.sum(dim=0))
-
-    for k, outputs in asked.outputs.items():
-        model.widths[k] = width_of([Residuals(q, normal_quantiles(held.device)) for q in outputs.quantiles])
+        turns = -(-DRAWS_OF_WIDTH // len(said))
+        drawn = [artist.draw((k, member), list(range(turns))).r for member in range(len(said))]
+        model.widths[k] = _ratio(true, torch.stack([_squares(r, weight) for r in drawn]).mean(dim=0))
     if model.copula is not None:
-        model.linear_width.copy_(width_of([model.copula.maps(rows)]))
+        # Not by its draws, whose residuals are given levels that may have been drawn wrong.
+        said_of_scores = model.copula.maps(artist.rows)
+        model.linear_width.copy_(_ratio(_squares(said_of_scores.of(truth.z), weight), weight.sum(dim=0)))
 
 
-def _shape_draws(
-    model: Ensemble,
-    rows: Rows,
-    truth: _Truth,
-    asked: Asked,
-    settings: ConditionalSettings,
-    dtype: torch.dtype,
-) -> None:
+def _shape_draws(model: Ensemble, truth: _Truth, artist: _Artist) -> None:
     """Choose ``draw_shape``."""
     held, weight = truth.held, truth.weight
     model.draw_shape.zero_()
@@ -116,13 +120,59 @@ def _shape_draws(
     alone = len(set(owners)) == 1
     if alone and int(held.sum()) < ENOUGH_CELLS and bool((weight[held] == 1).all()):
         return
-    pooled = model.pool(rows, asked).at(held)
-    r = pooled.of(_draw_held(model, rows, held, owners, asked, settings, dtype).T).T
+    drawn = []
+    for owner in dict.fromkeys(owners):
+        numbers = [j for j, other in enumerate(owners) if other == owner]
+        drawn.append(artist.draw(owner, numbers).z.view(len(numbers), *held.shape)[:, held])
+    pooled = model.pool(artist.rows, artist.asked).at(held)
+    r = pooled.of(torch.cat(drawn).T).T
 
     def place(shape: Tensor) -> Tensor:
         return truth.ranks(pooled.scores(reshape(r, shape).T).T)
 
     model.draw_shape.copy_(choose_shape(place, weight[held], doubted=alone))
+
+
+@dataclass
+class _Artist:
+    """Draws rows with held-out cells."""
+
+    model: Ensemble
+    rows: Rows
+    asked: Asked
+    settings: ConditionalSettings
+    dtype: torch.dtype
+
+    def __post_init__(self) -> None:
+        self._said = self.model.say_levels(self.rows, self.asked)
+        self._plan = plan_draw(self.settings, len(self.asked.outputs))
+        self._dependence = self.model.dependence.tolist()
+
+    def draw(self, owner: tuple[int, int], numbers: list[int]) -> DrawnRows:
+        """Make the draws with these numbers by a member of a part, as wide as it is by now, all at once."""
+        model, times = self.model, len(numbers)
+        n, device = len(self.rows.label), self.rows.label.device
+        number = torch.tensor(numbers, device=device)[:, None]
+        keys = mix64((torch.arange(n, device=device) + n * number).reshape(-1))
+        rows, said = self.rows.repeat(times), [of_column.repeat(times, 1) for of_column in self._said]
+        part, member = owner
+        width = model.width_of(part)
+        if part == LINEAR:
+            assert model.copula is not None
+            z, levels = model.copula.draw(rows, keys, width, said)
+            return DrawnRows(z, torch.zeros_like(z), levels)
+        return draw_rows(
+            model.member(*owner),
+            self.asked.outputs[part].member(member).repeat(times),
+            rows,
+            keys,
+            self._plan,
+            self.dtype,
+            model.marginals,
+            said,
+            width,
+            model.beside(self._dependence[part]),
+        )
 
 
 @dataclass
@@ -159,41 +209,6 @@ class _Truth:
         below = (drawn < self.low[self.held]).sum(dim=0)
         above = (drawn > self.high[self.held]).sum(dim=0)
         return (below + (DRAWS + 1 - below - above) * self.uniform[self.held]) / (DRAWS + 1)
-
-
-def _draw_held(
-    model: Ensemble,
-    rows: Rows,
-    held: Tensor,
-    owners: list[tuple[int, int]],
-    asked: Asked,
-    settings: ConditionalSettings,
-    dtype: torch.dtype,
-) -> Tensor:
-    """Draw rows by each member as often as it counts, all draws of a member at once; give held-out scores.
-
-    Shape: held [n, p] -> [DRAWS, cells].
-    """
-    n, device = len(held), held.device
-    said, turns = model.say_levels(rows, asked), turns_of_draw(settings, len(asked.outputs))
-    drawn = []
-    for owner in dict.fromkeys(owners):
-        numbers = torch.tensor([j for j, other in enumerate(owners) if other == owner], device=device)
-        times = len(numbers)
-        keys = mix64((torch.arange(n, device=device) + n * numbers[:, None]).reshape(-1))
-        many, often = rows.repeat(times), [of_column.repeat(times, 1) for of_column in said]
-        part, number = owner
-        width = model.width_of(part)
-        if part == LINEAR:
-            assert model.copula is not None
-            z, _ = model.copula.draw(many, keys, width, often)
-        else:
-            blank = asked.outputs[part].member(number).repeat(times)
-            z, _ = draw_rows(
-                model.member(*owner), blank, many, keys, turns, dtype, model.marginals, often, width
-            )
-        drawn.append(z.view(times, *held.shape)[:, held])
-    return torch.cat(drawn)
 
 
 def choose_shape(place: Callable[[Tensor], Tensor], weight: Tensor, *, doubted: bool = False) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..settings import ConditionalSettings
 from .asking import Asked, Beforehand, Counts
 from .conditional import ConditionalNetwork, Rows
-from .drawing import draw_rows, turns_of_draw
+from .drawing import draw_rows, plan_draw
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
 from .marginals import Marginals
@@ -59,6 +59,8 @@ class Ensemble(nn.Module):
     linear_draws: Tensor
     linear_width: Tensor
     draw_shape: Tensor
+    dependence: Tensor
+    """How much of the copula's denoiser is in that of each network."""
     trust: Tensor
     network_shares: Tensor
     line_shares: Tensor
@@ -103,6 +105,7 @@ class Ensemble(nn.Module):
         self.register_buffer("linear_draws", torch.zeros(()))
         self.register_buffer("linear_width", torch.ones(p))
         self.register_buffer("draw_shape", torch.zeros(2))
+        self.register_buffer("dependence", torch.zeros(len(self.networks)))
         self.register_buffer("trust", torch.ones(()))
         self.register_buffer("network_shares", torch.ones(p + len(levels)))
         self.register_buffer("line_shares", torch.zeros(p + len(levels)))
@@ -335,10 +338,13 @@ class Ensemble(nn.Module):
         said = told.said if change is None else change.tilt(told.said, rows)
         if member is not None:
             outputs = told.asked.outputs
-            blank, turns = outputs[part].member(number), turns_of_draw(self._settings, len(outputs))
-            z, levels = draw_rows(
-                member, blank, rows, keys, turns, dtype, self.marginals, said, width, change
-            )
+            blank, plan = outputs[part].member(number), plan_draw(self._settings, len(outputs))
+            beside = self.beside(told.dependence[part])
+            drawn = draw_rows(member, blank, rows, keys, plan, dtype, self.marginals, said, width, beside)
+            z, levels = drawn.z, drawn.levels
+            if change is not None:
+                spread = Residuals(blank.quantiles[0], normal_quantiles(keys.device)).spread
+                z = z + change.shift(rows, levels, width.of_columns * spread)
         else:
             copula = self.copula if change is None else change.variant
             assert copula is not None
@@ -350,7 +356,12 @@ class Ensemble(nn.Module):
     def beforehand(self, rows: Rows, dtype: torch.dtype) -> Beforehand:
         """Say of blank rows what all of their draws need."""
         asked = self.ask(rows, dtype, to_draw=True)
-        return Beforehand(asked, self.say_levels(rows, asked), self.pool_in(rows, asked))
+        said, pooled = self.say_levels(rows, asked), self.pool_in(rows, asked)
+        return Beforehand(asked, said, pooled, self.dependence.tolist())
+
+    def beside(self, share: float) -> tuple[GaussianCopula, float] | None:
+        """Give what is beside a network's denoiser, and its share."""
+        return None if self.copula is None or share == 0 else (self.copula, share)
 
     def width_of(self, part: int) -> Width:
         """Give how wide the draws of a part are, before all draws are given their shape."""

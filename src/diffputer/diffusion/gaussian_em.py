@@ -96,6 +96,29 @@ def condition_in_turn(values: Tensor, known: Tensor, m: Tensor, S: Tensor) -> tu
     return torch.where(known, values, expected), rest * (1 - k)[:, :, None] * (1 - k)[:, None, :]
 
 
+def smooth(values: Tensor, seen: Tensor, noise: Tensor, S: Tensor) -> Tensor:
+    """Give the expectation of every cell given noisy values of seen ones, for rows of N(0, S) of their own.
+
+    Shape: values, seen, noise [n, d], S [n, d, d] -> [n, d]; noise is a variance.
+    """
+    k = seen.to(values.dtype)
+    if values.is_cuda:  # where solvers go from row to row
+        return _smooth_in_turn(values, k, noise, S)
+    cut_off = S * k[:, :, None] * k[:, None, :] + torch.diag_embed(1 - k + noise * k)
+    solved = torch.cholesky_solve((values * k)[..., None], torch.linalg.cholesky(cut_off))
+    return (S @ (solved * k[..., None]))[..., 0]
+
+
+def _smooth_in_turn(values: Tensor, k: Tensor, noise: Tensor, S: Tensor) -> Tensor:
+    expected, rest = torch.zeros_like(values), S.clone()
+    for j in range(S.shape[1]):
+        shared = rest[:, j].clone()
+        gain = shared * (k[:, j] / (shared[:, j] + noise[:, j]))[:, None]
+        expected += gain * (values[:, j] - expected[:, j])[:, None]
+        rest.addcmul_(gain[:, :, None], shared[:, None, :], value=-1)
+    return expected
+
+
 def em_round(
     values: Tensor, holes: Holes, m: Tensor, S: Tensor, shrink: float, weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
