@@ -34,6 +34,8 @@ from .weighing import weigh_cells
 #: Rows with held-out cells (fewer if time is short), and draws of each: nine in ten truths should lie between
 #: the outermost of 19.
 ROWS, FEW_ROWS, DRAWS = 2_000, 400, 19
+#: Rows that are drawn together: each takes the square of the copula's columns.
+ROWS_AT_ONCE = 4_096
 #: Draws that tell how wide a network's residuals come out.
 DRAWS_OF_WIDTH = 4
 #: Held-out cells from which on draws of a single member are given a shape if no cell is weighed: of small
@@ -149,29 +151,31 @@ class _Artist:
         self._dependence = self.model.dependence.tolist()
 
     def draw(self, owner: tuple[int, int], numbers: list[int]) -> DrawnRows:
-        """Make the draws with these numbers by a member of a part, as wide as it is by now, all at once."""
-        model, times = self.model, len(numbers)
+        """Make the draws with these numbers by a member of a part, as wide as it is by now."""
         n, device = len(self.rows.label), self.rows.label.device
         number = torch.tensor(numbers, device=device)[:, None]
         keys = mix64((torch.arange(n, device=device) + n * number).reshape(-1))
-        rows, said = self.rows.repeat(times), [of_column.repeat(times, 1) for of_column in self._said]
-        part, member = owner
-        width = model.width_of(part)
-        if part == LINEAR:
+        row = torch.arange(n, device=device).repeat(len(numbers))
+        member = None if owner[0] == LINEAR else self.model.member(*owner)
+        return DrawnRows.join(
+            [
+                self._draw(owner, member, row[part], keys[part])
+                for part in torch.arange(len(row), device=device).split(ROWS_AT_ONCE)
+            ]
+        )
+
+    def _draw(
+        self, owner: tuple[int, int], member: ConditionalNetwork | None, row: Tensor, keys: Tensor
+    ) -> DrawnRows:
+        model, (part, number) = self.model, owner
+        rows, said, width = self.rows.part(row), [p[row] for p in self._said], model.width_of(part)
+        if member is None:
             assert model.copula is not None
             z, levels = model.copula.draw(rows, keys, width, said)
             return DrawnRows(z, torch.zeros_like(z), levels)
+        blank, beside = self.asked.outputs[part].member(number).at(row), model.beside(self._dependence[part])
         return draw_rows(
-            model.member(*owner),
-            self.asked.outputs[part].member(member).repeat(times),
-            rows,
-            keys,
-            self._plan,
-            self.dtype,
-            model.marginals,
-            said,
-            width,
-            model.beside(self._dependence[part]),
+            member, blank, rows, keys, self._plan, self.dtype, model.marginals, said, width, beside
         )
 
 

@@ -74,10 +74,6 @@ class Rows:
         """Give the rows on another device."""
         return Rows(**{name: values.to(device) for name, values in vars(self).items()})
 
-    def repeat(self, times: int) -> Rows:
-        """Give all rows so many times, one after the other."""
-        return Rows(**{k: v.repeat(times, *[1] * (v.ndim - 1)) for k, v in vars(self).items()})
-
 
 @dataclass
 class Outputs:
@@ -102,10 +98,6 @@ class Outputs:
     def at(self, numbers: Tensor) -> Outputs:
         """Give what is said of some of the rows."""
         return self._each(lambda values: values[:, numbers])
-
-    def repeat(self, times: int) -> Outputs:
-        """Give what is said of all rows so many times, one after the other."""
-        return self._each(lambda values: values.repeat(1, times, *[1] * (values.ndim - 2)))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Outputs:
         denoised, mean, quantiles = map(change, (self.denoised, self.mean, self.quantiles))

@@ -102,6 +102,11 @@ class DrawnRows:
     r: Tensor
     levels: Tensor
 
+    @classmethod
+    def join(cls, parts: list[DrawnRows]) -> DrawnRows:
+        """Put draws of blocks of rows one below the other."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("z", "r", "levels")))
+
 
 @torch.no_grad()
 def draw_rows(
