@@ -37,9 +37,9 @@ from .trace import EMRound
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 13
+VERSION = 14
 #: Versions before this one are not read.
-OLDEST_VERSION = 13
+OLDEST_VERSION = 14
 #: What to do about a file that cannot be read.
 _REMEDIES = {
     MODEL: "Name the file that was saved, copy it again, or fit again.",

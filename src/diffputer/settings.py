@@ -180,7 +180,8 @@ class ConditionalSettings:
 
     # E-step
     sampling_steps: int = 20
-    """Network evaluations a draw, with those of the blank row, which all draws share."""
+    """Network evaluations a draw, with those of the blank row, which all draws share; five are one turn, and
+    with one turn draws know no curves between cells missing together."""
     sigma_max: float = 10.0
     """Noise level at which a draw starts."""
     sigma_min: float = 0.02

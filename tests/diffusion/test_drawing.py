@@ -122,7 +122,7 @@ def moments(evaluations: int, width: float = 1.0) -> tuple[NDArray[np.float64], 
     return found.numpy(), float(left[0, 1] / spread.prod())
 
 
-@pytest.mark.parametrize("evaluations", [5, 10, 20, 40])
+@pytest.mark.parametrize("evaluations", [2, 3, 5, 10, 20, 40])
 def test_exact_answers_give_the_exact_conditional_distribution(evaluations: int) -> None:
     # Four steps a turn let residuals come out some 10 % too narrow, for which widths make up.
     found, exact = moments(evaluations)
@@ -130,7 +130,7 @@ def test_exact_answers_give_the_exact_conditional_distribution(evaluations: int)
     assert found.std(axis=0) == pytest.approx(1, abs=0.13)
     found, _ = moments(evaluations, width=1 / float(found.std()))
     assert found.std(axis=0) == pytest.approx(1, rel=0.03)
-    assert np.corrcoef(found.T)[0, 1] == pytest.approx(exact, abs=0.03 if evaluations > 5 else 0.1)
+    assert np.corrcoef(found.T)[0, 1] == pytest.approx(exact, abs=0.1 if evaluations == 5 else 0.03)
     for column in range(2):
         assert stats.kstest(found[:, column], "norm").statistic < 0.02
 
@@ -216,7 +216,7 @@ def test_rows_of_which_all_is_known_stay() -> None:
 
 @pytest.mark.parametrize(
     ("evaluations", "networks", "turns", "steps"),
-    [(20, 1, 4, 4), (20, 4, 3, 4), (20, 30, 3, 4), (10, 1, 2, 4), (5, 4, 1, 4), (2, 4, 1, 1)],
+    [(20, 1, 4, 4), (20, 4, 3, 4), (20, 30, 3, 4), (10, 1, 2, 4), (5, 4, 1, 4), (4, 1, 4, 0), (2, 4, 2, 0)],
 )
 def test_many_networks_leave_a_draw_its_turns(
     evaluations: int, networks: int, turns: int, steps: int

@@ -26,7 +26,7 @@ from diffputer.settings import ConditionalSettings
 
 TINY = ConditionalSettings(
     mlp_members=2, mlp_width=32, mlp_depth=1, attention_members=1, attention_width=32, attention_depth=1,
-    batch_size=64, max_steps=40, learning_rate=3e-3, weight_average=0.9, sampling_steps=5,
+    batch_size=64, max_steps=40, learning_rate=3e-3, weight_average=0.9, sampling_steps=10,
 )  # fmt: skip
 MLP = dataclasses.replace(TINY, attention_members=0)
 ATTENTION = dataclasses.replace(TINY, mlp_members=0, attention_members=2)

@@ -102,11 +102,11 @@ def _widen_parts(model: Ensemble, truth: _Truth, artist: _Artist) -> None:
     """Choose the widths of networks and copula: cells are drawn as wide as truths are in what is said."""
     weight, normal = truth.weight, normal_quantiles(truth.held.device)
     model.widths.fill_(1.0)
-    for k, outputs in artist.asked.outputs.items():
+    for k, outputs in artist.asked.outputs.items() if float(model.linear_draws) < 1 else ():
         said = [Residuals(quantiles, normal) for quantiles in outputs.quantiles]
         true = torch.stack([_squares(maps.of(truth.z), weight) for maps in said]).mean(dim=0)
-        turns = -(-DRAWS_OF_WIDTH // len(said))
-        drawn = [artist.draw((k, member), list(range(turns))).r for member in range(len(said))]
+        times = -(-DRAWS_OF_WIDTH // len(said))
+        drawn = [artist.draw((k, member), list(range(times))).r for member in range(len(said))]
         model.widths[k] = _ratio(true, torch.stack([_squares(r, weight) for r in drawn]).mean(dim=0))
     if model.copula is not None:
         # Not by its draws, whose residuals are given levels that may have been drawn wrong.

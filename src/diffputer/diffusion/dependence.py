@@ -29,8 +29,6 @@ INDICATOR_NOISE = 1e-3
 #: How often held-out rows are noised to choose w; of few cells it is near to what it is of most tables, by so
 #: many squares of the difference.
 TIMES, PRIOR_SHARE, PRIOR_SQUARES = 4, 0.75, 30.0
-#: Rows whose correlations are treated together; a GPU wants many.
-ROWS_AT_ONCE = 16_384
 
 
 class Dependence:
@@ -55,23 +53,15 @@ class Dependence:
 
         Shape: r_t, noised [n, p]; sigma [n, 1]; levels [n, q] -> [n, p].
         """
-        every = torch.arange(len(r_t), device=r_t.device)
-        parts = [
-            self._denoise(part, r_t[part], noised[part], sigma[part], levels[part])
-            for part in every.split(ROWS_AT_ONCE)
-        ]
-        return torch.cat(parts) if parts else r_t
-
-    def _denoise(self, row: Tensor, r_t: Tensor, noised: Tensor, sigma: Tensor, levels: Tensor) -> Tensor:
         p = self._copula.p
-        now = self._rows.part(row)
+        now = self._rows.part(slice(None))
         now.levels = levels
         latent, known = self._copula.latent(now)
-        seen = known & ~self._known[row]
-        values = torch.where(seen, (latent - self._expected[row]) / self._scale[row], 0.0)
+        seen = known & ~self._known
+        values = torch.where(seen, (latent - self._expected) / self._scale, 0.0)
         noise = torch.full_like(values, INDICATOR_NOISE)
         values[:, :p], noise[:, :p], seen[:, :p] = r_t.double(), sigma.double() ** 2, noised
-        return smooth(values, seen, noise, self._correlation[row])[:, :p].float()
+        return smooth(values, seen, noise, self._correlation)[:, :p].float()
 
 
 @torch.no_grad()

@@ -78,13 +78,15 @@ def plan_draw(settings: ConditionalSettings, n_networks: int = 1) -> Plan:
 
     Examples
     --------
-    >>> plans = [plan_draw(ConditionalSettings(sampling_steps=n)) for n in (5, 10, 20, 40)]
+    >>> plans = [plan_draw(ConditionalSettings(sampling_steps=n)) for n in (3, 5, 10, 20, 40)]
     >>> [(plan.turns, plan.steps) for plan in plans]
-    [(1, 4), (2, 4), (4, 4), (8, 4)]
+    [(3, 0), (1, 4), (2, 4), (4, 4), (8, 4)]
     """
-    others = min(n_networks, max(1, settings.sampling_steps // 4)) - 1
-    evaluations = settings.sampling_steps - others
-    turns = max(1, evaluations // EVALUATIONS_A_TURN)
+    evaluations = settings.sampling_steps - max(0, min(n_networks, settings.sampling_steps // 4) - 1)
+    if evaluations < EVALUATIONS_A_TURN:
+        # Too few steps would end too near to where they began; without any, residuals are the noise itself.
+        return Plan(evaluations, torch.zeros(1, dtype=torch.float64))
+    turns = evaluations // EVALUATIONS_A_TURN
     steps = evaluations // turns - 1
     return Plan(
         turns, noise_levels(steps, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)

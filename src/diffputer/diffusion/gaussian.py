@@ -242,6 +242,7 @@ class GaussianCopula(nn.Module):
         shares = shares.clamp_min(SMALLEST_PROBABILITY)
         return shares / shares.sum(dim=1, keepdim=True)
 
+    @torch.no_grad()
     def draw(
         self, rows: Rows, keys: Tensor, width: Width | None = None, said: list[Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -252,23 +253,12 @@ class GaussianCopula(nn.Module):
 
         Shape: rows of n, keys [n], said q of [n, L_k] -> z [n, p], levels [n, q].
         """
-        maps, r, levels = self.draw_residuals(rows, keys, said)
-        return maps.scores(r if width is None else width.stretch(r)), levels
-
-    @torch.no_grad()
-    def draw_residuals(
-        self, rows: Rows, keys: Tensor, said: list[Tensor] | None = None
-    ) -> tuple[Normal, Tensor, Tensor]:
-        """Draw what is left open, in deviations.
-
-        Shape: rows of n, keys [n], said q of [n, L_k] -> maps, r [n, p], levels [n, q].
-        """
         results = [
             self._draw(rows.part(part), keys[part], said and [of_column[part] for of_column in said])
             for part in blocks(len(keys), keys.device)
         ]
         expected, deviation, r, levels = (torch.cat(parts) for parts in zip(*results, strict=True))
-        return Normal(expected, deviation), r, levels
+        return Normal(expected, deviation).scores(r if width is None else width.stretch(r)), levels
 
     def _draw(
         self, rows: Rows, keys: Tensor, said: list[Tensor] | None

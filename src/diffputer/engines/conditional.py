@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..diffusion.calibration import FEW_ROWS, ROWS, calibrate
 from ..diffusion.conditional import ConditionalNetwork, Rows
+from ..diffusion.drawing import FEWEST_ROWS
 from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.journal import Journal
 from ..diffusion.linear_fit import LinearFit, LinearParts
@@ -40,7 +41,7 @@ Mask = NDArray[np.bool_]
 #: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
 #: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
 BLOCK = {"cuda": 16_384, "cpu": 2_048}
-SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
+SMALLEST_BLOCK = {"cuda": 16_384, "cpu": FEWEST_ROWS}
 #: GPUs with less memory impute smaller blocks.
 SMALL_GPU = 20 << 30
 #: Of the time that is left, the share that the M-step may take; the rest is for imputing.
@@ -254,7 +255,7 @@ class ConditionalEngine:
 
     def _blocks(self, n: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
         """Give slices of n rows and which rows fill their block: short ones repeat their last row."""
-        most, least = BLOCK.get(self._device.type, 2_048), SMALLEST_BLOCK.get(self._device.type, 64)
+        most, least = BLOCK.get(self._device.type, 2_048), SMALLEST_BLOCK.get(self._device.type, FEWEST_ROWS)
         if self._memory is not None and self._memory < SMALL_GPU:
             most = least = most // 4
         for start in range(0, n, most):
