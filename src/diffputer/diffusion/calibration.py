@@ -102,7 +102,9 @@ def _widen_parts(model: Ensemble, truth: _Truth, artist: _Artist) -> None:
     """Choose the widths of networks and copula: cells are drawn as wide as truths are in what is said."""
     weight, normal = truth.weight, normal_quantiles(truth.held.device)
     model.widths.fill_(1.0)
-    for k, outputs in artist.asked.outputs.items() if float(model.linear_draws) < 1 else ():
+    # Networks may be asked for levels alone.
+    drawing = artist.asked.outputs if artist.asked.counts.linear_draws < 1 else {}
+    for k, outputs in drawing.items():
         said = [Residuals(quantiles, normal) for quantiles in outputs.quantiles]
         true = torch.stack([_squares(maps.of(truth.z), weight) for maps in said]).mean(dim=0)
         times = -(-DRAWS_OF_WIDTH // len(said))
