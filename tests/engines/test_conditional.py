@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from diffputer.diffusion.gaussian_em import invert_each
 from diffputer.em import EMResult, draw, fit_em, impute
 from diffputer.engines.cells import CellDistribution
 from diffputer.engines.conditional import ConditionalEngine
@@ -296,3 +297,40 @@ def test_the_deviation_of_a_heavy_tail_is_that_of_its_draws() -> None:
     model = with_copula(Fit(x, fitted), 1.0)
     found = model.describe(x[:20].astype(np.float32), pattern(20, 0, 1, width=2)).deviation
     assert found.mean(axis=0) == pytest.approx(np.ones(2), rel=0.08)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_rows_have_the_same_bits_in_any_batch(threads: int) -> None:
+    # Wide enough that LAPACK's inverses and torch's silu differed between batches.
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(1500, 24)) @ rng.normal(size=(24, 24))).astype(np.float32)
+    missing = rng.random(x.shape) < 0.3
+    x[missing] = 0.0
+    settings = dataclasses.replace(SMALL, max_steps=3, mlp_width=96)
+    engine = ConditionalEngine(np.zeros(24, dtype=np.int64), settings)
+    fitted = fit_em(engine, x[:200], missing[:200], np.arange(24), seed=0).engine
+
+    def evaluate(start: int, stop: int, estimate: str) -> np.ndarray:
+        some = slice(start, stop)
+        return fitted.impute(x[some], missing[some], np.zeros((2, 24)), 0, estimate, Progress())
+
+    before = torch.get_num_threads()
+    try:
+        for estimate in ("mean", "median"):
+            torch.set_num_threads(threads)
+            whole = evaluate(0, len(x), estimate)
+            for size in (65, 333):
+                parts = [evaluate(start, start + size, estimate) for start in range(0, len(x), size)]
+                np.testing.assert_array_equal(np.concatenate(parts), whole)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_inverses_of_positive_definite_matrices() -> None:
+    rng = torch.Generator().manual_seed(0)
+    roots = torch.randn(50, 20, 30, dtype=torch.float64, generator=rng)
+    matrices = roots @ roots.transpose(1, 2)
+    inverses = invert_each(matrices)
+    torch.testing.assert_close(inverses, torch.linalg.inv(matrices), rtol=1e-9, atol=1e-12)
+    # Alone as in the batch, to the bit.
+    assert all(torch.equal(invert_each(matrices[k : k + 1])[0], inverses[k]) for k in range(50))

@@ -115,6 +115,17 @@ def exact_product(x: Tensor, weight: Tensor) -> Tensor:
     return product
 
 
+def silu(x: Tensor) -> Tensor:
+    """x / (1 + exp(-x)), written over x where no gradient needs it.
+
+    On a CPU torch's own computes the last elements of a tensor, and of each thread's part of it, by other
+    instructions, with other bits (measured: 8 of 682,000 cells on 7 threads). Division and ``exp`` do not.
+    """
+    if torch.is_grad_enabled() or x.device.type != "cpu":
+        return F.silu(x, inplace=not torch.is_grad_enabled())
+    return x.div_(x.neg().exp_().add_(1))
+
+
 class DroppedSilu(nn.Module):
     """silu, of which training leaves out a share; otherwise it is scaled by what training keeps.
 
@@ -138,7 +149,7 @@ class DroppedSilu(nn.Module):
             if drops:
                 seed = torch.empty(1, dtype=torch.int32, device=x.device).random_(generator=self.generator)
             return row_kernels.activate(x.contiguous(), scale, self.share, seed)
-        y = F.silu(x)
+        y = silu(x)
         if drops:
             return y * torch.empty_like(x).bernoulli_(1 - self.share, generator=self.generator)
         return y if scale == 1 else y * scale

@@ -141,7 +141,8 @@ class GaussianCopula(nn.Module):
             expected, rest = self.condition(values, known)
             return expected, rest.diagonal(dim1=1, dim2=2)
         holes = Holes(known)
-        expected, covariances = holes.expect(values, self.middle, invert(self.covariance))
+        inverse = invert(self.covariance)
+        expected, covariances = holes.expect(values, self.middle, inverse, reproducible=True)
         variance = torch.zeros_like(expected)
         for group, of_patterns in zip(holes.groups, covariances, strict=True):
             variances = of_patterns.diagonal(dim1=1, dim2=2)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .conditional import Rows
 from .gaussian import MOST_COLUMNS, SHRINKINGS, SMALLEST_PROBABILITY, GaussianCopula, blocks
-from .gaussian_em import Holes, invert
+from .gaussian_em import Holes, invert, invert_each, multiply
 
 #: Added to variances of indicators, so that a level that is certain given the rest has a density.
 INDICATOR_JITTER = 1e-4
@@ -74,7 +74,8 @@ class LinearValues(GaussianCopula):
             spreads = [(every, rest[:, own, own]) for own in map(self._indicators, range(len(self.levels)))]
         else:
             holes = Holes(known)
-            centred, covariances = holes.expect(values, self.middle, invert(self.covariance))
+            inverse = invert(self.covariance)
+            centred, covariances = holes.expect(values, self.middle, inverse, reproducible=True)
             expected = torch.where(known, values, self.middle + centred)
             spreads = [self._spread(holes, covariances, k) for k in range(len(self.levels))]
         levels = [self._discriminate(expected, k, *spread) for k, spread in enumerate(spreads)]
@@ -121,8 +122,10 @@ class LinearValues(GaussianCopula):
             jitter = INDICATOR_JITTER * eye[1:, 1:]
             alone = levels - self.middle[own]
             given = levels - expected[rows, None, own]
-            before = (alone @ torch.linalg.inv(self.covariance[own, own] + jitter) * alone).sum(dim=1)
-            after = (given @ torch.linalg.inv(spread + jitter) * given).sum(dim=2)
+            before = (multiply(alone, invert_each(self.covariance[None, own, own] + jitter)[0]) * alone).sum(
+                dim=1
+            )
+            after = (multiply(given, invert_each(spread + jitter)) * given).sum(dim=2)
             logits[rows] += (before - after) / 2
         probabilities = logits.softmax(dim=1).clamp_min(SMALLEST_PROBABILITY)
         return (probabilities / probabilities.sum(dim=1, keepdim=True)).float()

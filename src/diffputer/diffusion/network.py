@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import skip_init
 
+from .backbones import silu
+
 
 class NoiseEmbedding(nn.Module):
     """Sinusoids of the noise label, passed through a small MLP.
@@ -68,7 +70,7 @@ class DenoisingMLP(nn.Module):
         else:
             h = self.fc_in(x) + embedding.to(x.dtype)
         for layer in (self.fc_1, self.fc_2, self.fc_3):
-            h = F.silu(layer(h), inplace=not torch.is_grad_enabled())
+            h = silu(layer(h))
         result: Tensor = self.fc_out(h)
         return result
 

@@ -254,14 +254,16 @@ class ConditionalEngine:
         return last.e_seconds * len(self._x) / max(1, self._completed_rows)
 
     def _blocks(self, n: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Give slices of n rows and which rows fill their block: short ones repeat their last row."""
+        """Slices of n rows, and the rows of their block: it is padded with its last row."""
         most, least = BLOCK.get(self._device.type, 2_048), SMALLEST_BLOCK.get(self._device.type, FEWEST_ROWS)
         if self._memory is not None and self._memory < SMALL_GPU:
             most = least = most // 4
         for start in range(0, n, most):
             part = slice(start, min(start + most, n))
             size = part.stop - part.start
-            yield part, np.minimum(np.arange(max(size, least)), size - 1) + start
+            # Whole vectors only: the rows of a short one would be computed by other instructions.
+            whole = -(-size // least) * least
+            yield part, np.minimum(np.arange(whole), size - 1) + start
 
     def _describe(self, x: Floats, missing: Mask) -> Rows:
         known = torch.from_numpy(~missing).to(self._device)
