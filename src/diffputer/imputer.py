@@ -32,6 +32,7 @@ from .runtime.seeding import resolve_seed
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
+from .tables.decoding import as_fitted, warn_of_coarse
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
 from .tables.wishes import bounded_columns
@@ -376,6 +377,9 @@ planned_steps
         # Labels may not be text, at which scikit-learn does not look.
         if not reset and self._names not in (None, table.names) and table.container != "numpy":
             raise InputError(f"Columns must be {self._names}, however: {table.names}. {remedy}")
+        if not reset:
+            warn_of_coarse(table, self.schema_)
+            table = as_fitted(table, self.schema_)
         return table
 
     def _read_constraints(self) -> Constraints:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -38,7 +38,8 @@ _DIRECTIVES = {
     "%S": "[0-9]{2}",
     "%f": "[0-9]{1,6}",
 }
-_ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
+_ZONE_NAME = r"Z|[+-][0-9]{2}:?[0-9]{2}"
+_ZONE = re.compile(rf"(?<=[0-9])({_ZONE_NAME})$")
 
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
@@ -84,6 +85,27 @@ class TextColumn:
     zone: str = ""
     padded: bool = True
     fraction_digits: int = 0
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TextColumn:
+        """Rebuild a column from its attributes; ValueError where they are those of none."""
+        column = cls(**plain)
+        numbers = (column.decimals, column.fraction_digits)
+        texts = (column.kind, column.decimal_mark, column.thousands, column.true, column.false)
+        words = {word for pair in _BOOLEANS for word in pair}
+        if (
+            not all(type(number) is int and 0 <= number <= _MOST_DECIMALS for number in numbers)
+            or not all(isinstance(text, str) for text in (*texts, column.date_format, column.zone))
+            or not all(isinstance(flag, bool) for flag in (column.exponents, column.padded))
+            or column.kind not in get_args(Kind)
+            or column.decimal_mark not in (".", ",")
+            or column.thousands not in ("", *MARKS)
+            or not {column.true.casefold(), column.false.casefold()} <= words
+            or column.date_format not in (("", *_FORMATS) if column.kind != "date" else _FORMATS)
+            or not (column.zone == "" or re.fullmatch(_ZONE_NAME, column.zone))
+        ):
+            raise ValueError(f"no spelling of a column: {column!r:.300}")
+        return column
 
     def values(self, texts: Sequence[str], missing: Sequence[bool]) -> Any:
         """The column as a typed pandas array, with NA where missing."""
