@@ -131,8 +131,8 @@ class ColumnType:
             return pd.CategoricalDtype(categories_index(levels, self.categories_dtype), ordered=self.ordered)
         if sparse := _SPARSE.fullmatch(self.dtype):
             kind = np.dtype(sparse[1])
-            fill = sparse[2] == "True" if kind.kind == "b" else kind.type(float(sparse[2]))
-            return pd.SparseDtype(kind, fill)
+            fill = sparse[2] == "True" if kind.kind == "b" else float(sparse[2])
+            return pd.SparseDtype(kind, int(fill) if kind.kind in "iu" else fill)
         dtype = pd.api.types.pandas_dtype(self.dtype)
         if isinstance(dtype, np.dtype) and dtype.kind in "UST":  # "str" in older pandas
             return np.dtype(object)
@@ -211,7 +211,11 @@ def find_type(native: Any, container: str, cells: Cells) -> ColumnType | None:
     storage = cells.storage
     if storage.family in (Family.OTHER, Family.NOTHING):
         return None
-    common = {"decimals": storage.decimals, "categories": storage.levels, "ordered": storage.ordered}
+    common: dict[str, Any] = {
+        "decimals": storage.decimals,
+        "categories": storage.levels,
+        "ordered": storage.ordered,
+    }
     if container == "pyarrow":
         return ColumnType(container, str(native.type), str(native.type), **common)
     arrow = _arrow_name(cells)
@@ -305,6 +309,8 @@ def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, pd.StringDtype):
         missing = getattr(dtype, "na_value", pd.NA)
         return f"string[{dtype.storage}]" if missing is pd.NA else "str"
+    if isinstance(dtype, pd.SparseDtype):
+        return f"Sparse[{dtype.subtype}, {dtype.fill_value}]"
     return str(dtype)
 
 

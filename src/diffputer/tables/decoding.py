@@ -169,7 +169,8 @@ def target_storage(column: Column, cells: Cells, all_missing: bool) -> Storage:
 def _natural(column: Column) -> Storage:
     """What holds all values of a column."""
     if column.kind == Kind.INTEGER:
-        unsigned = column.upper is not None and _INT64.max < column.upper < math.inf
+        largest = column.fill if column.status == Status.CONSTANT else column.upper
+        unsigned = largest is not None and _INT64.max < largest < math.inf
         limits = _UINT64 if unsigned else _INT64
         return Storage(Family.NUMBER, whole=True, low=limits.min, high=limits.max)
     high = math.inf if column.kind in (Kind.CONTINUOUS, Kind.CATEGORICAL) else LONGEST

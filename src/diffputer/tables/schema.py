@@ -30,6 +30,7 @@ import pandas as pd
 
 from diffputer.errors import InputError
 from diffputer.tables.columntypes import ColumnType
+from diffputer.tables.textcolumns import TextColumn
 
 
 class Kind(StrEnum):
@@ -208,6 +209,22 @@ class Schema:
             changes = {**forget, "status": status, "fill": None, **changes}
         new = dataclasses.replace(old, **changes)
         return Schema(tuple(new if column is old else column for column in self.columns))
+
+    def spellings(self) -> dict[str, TextColumn]:
+        """How the columns were spelt in the text file that was fitted; none of other tables."""
+        kinds = {str(column.name): column.type for column in self.columns}
+        return {name: kind.text for name, kind in kinds.items() if kind is not None and kind.text is not None}
+
+    def with_spellings(self, spelt: Mapping[Any, TextColumn]) -> Schema:
+        """Return a copy that knows how the columns are spelt in a text file."""
+        return Schema(
+            tuple(
+                dataclasses.replace(column, type=dataclasses.replace(column.type, text=spelt[column.name]))
+                if column.type is not None and column.name in spelt
+                else column
+                for column in self.columns
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; ``Schema.from_dict(schema.to_dict()) == schema``."""
