@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
+from diffputer.errors import InputError
 from diffputer.tables.cells import Cells, Family, Storage, cells_of_arrow, cells_of_pandas, cells_of_polars
 from diffputer.tables.textcolumns import TextColumn
 
@@ -80,7 +81,8 @@ class ColumnType:
     def zone(self) -> str | None:
         """The time zone of dates that have one."""
         kind = self.arrow_type
-        return str(kind.tz) if pt.is_timestamp(kind) and kind.tz else None
+        name = str(kind.tz) if pt.is_timestamp(kind) and kind.tz else None
+        return name if name is None or name[0] not in "+-" else f"UTC{name}"
 
     def home(self, container: str) -> str:
         """The library in which a column of this type is made for a table of ``container``."""
@@ -96,7 +98,14 @@ class ColumnType:
         if library == "pyarrow":
             kind = self.arrow_type
             if pt.is_dictionary(kind):
-                levels = pa.array(list(self.categories or ()), type=kind.value_type)
+                try:
+                    levels = pa.array(list(self.categories or ()), type=kind.value_type)
+                except pa.ArrowException as error:
+                    raise InputError(
+                        f"A column without values gets the type that it had at fit; categories such as "
+                        f"{(self.categories or ('',))[0]!r} of pandas are known in no other container. "
+                        "Convert the table to pandas."
+                    ) from error
                 codes = pa.nulls(n, kind.index_type)
                 return pa.chunked_array(
                     [pa.DictionaryArray.from_arrays(codes, levels, ordered=kind.ordered)], type=kind
@@ -300,7 +309,8 @@ def _arrow_name(cells: Cells) -> str:
     if storage.dtype == _OBJECT and pt.is_decimal(kind):  # with room for more digits than these cells have
         return f"decimal{kind.bit_width}({_DIGITS.get(kind.bit_width, kind.precision)}, {kind.scale})"
     if pt.is_timestamp(kind) and storage.timezone is not None:
-        return f"timestamp[{kind.unit}, tz={storage.timezone}]"
+        zone = storage.timezone.removeprefix("UTC") or "UTC"  # Arrow writes offsets as +01:00
+        return f"timestamp[{kind.unit}, tz={zone}]"
     return str(kind)
 
 

@@ -109,12 +109,13 @@ def _cells_as_fitted(column: Column, cells: Cells, table: Table, position: int, 
             return Cells(kind.storage(table.container), pa.nulls(table.n_rows), fitted=kind)
     if storage.declared and not (storage.closed and table.container == "polars"):
         return dataclasses.replace(cells, storage=_with_categories(storage, column))
-    if storage.dtype == "object" and storage.family == Family.NUMBER and column.kind.is_numeric:
+    if storage.dtype == "object" and storage.family == Family.NUMBER:
         if kind is not None and kind.decimals is not None and storage.decimals is not None:
             step = 10.0**-kind.decimals
-            changed = dataclasses.replace(storage, decimals=kind.decimals, resolution=step, whole=False)
+            whole = kind.decimals <= 0
+            changed = dataclasses.replace(storage, decimals=kind.decimals, resolution=step, whole=whole)
             return dataclasses.replace(cells, storage=changed)
-        if storage.decimals is None:
+        if storage.decimals is None and _family(column) == Family.NUMBER:
             return dataclasses.replace(cells, storage=dataclasses.replace(_natural(column), dtype="object"))
     return cells
 
@@ -136,7 +137,9 @@ def _with_categories(storage: Storage, column: Column) -> Storage:
 
 def warn_of_coarse(table: Table, schema: Schema) -> None:
     """Warn of columns whose dtype cannot tell apart what the fitted one could."""
-    coarse = []
+    coarse: list[str] = []
+    if table.container == "numpy" and table.native.dtype.kind in "biuf":
+        return  # floating point is not coarse, and others cannot be missing
     for position, column in enumerate(schema):
         if column.status != Status.MODELLED or not column.kind.is_numeric or column.type is None:
             continue
@@ -173,6 +176,9 @@ def _natural(column: Column) -> Storage:
         unsigned = largest is not None and _INT64.max < largest < math.inf
         limits = _UINT64 if unsigned else _INT64
         return Storage(Family.NUMBER, whole=True, low=limits.min, high=limits.max)
+    if column.kind == Kind.CATEGORICAL and _family(column) == Family.NUMBER:
+        whole = all(isinstance(level, int) for level in levels_of(column))
+        return Storage(Family.NUMBER, whole=whole)
     high = math.inf if column.kind in (Kind.CONTINUOUS, Kind.CATEGORICAL) else LONGEST
     return Storage(_family(column), low=-high, high=high, declared=column.kind == Kind.CATEGORICAL)
 

@@ -55,7 +55,7 @@ def write_draws(
             f"The columns of a Parquet file must be of types that it knows, however: {error}. Convert or "
             "leave out that column."
         ) from error
-    _check_same(table, again)
+    _check_same(table if schema is None else as_fitted(table, schema), again)
     write_bytes(path, data)
 
 

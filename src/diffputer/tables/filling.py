@@ -50,6 +50,7 @@ def fill_pandas(series: Any, holes: Booleans, values: Values, storage: Storage) 
     if isinstance(dtype, pd.ArrowDtype):
         chunks = pa.chunked_array([pa.array(series.array)])
         filled: Any = pd.arrays.ArrowExtensionArray(fill_arrow(chunks, holes, values, storage))
+        dtype = filled.dtype
     elif isinstance(dtype, pd.CategoricalDtype):
         if not set(values.tolist()) <= set(dtype.categories):
             levels = categories_index(list(storage.levels or ()), dtype.categories.dtype)
@@ -171,6 +172,8 @@ def _from_arrow_to_polars(column: Any) -> Any:
         column = column.cast(pa.decimal128(38, kind.scale))
     elif pt.is_float16(kind):
         column = column.cast(pa.float32())
+    elif pt.is_timestamp(kind) and ":" in (kind.tz or ""):
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))  # nor time zones that are a plain offset
     return pl.Series(pl.from_arrow(column))
 
 
