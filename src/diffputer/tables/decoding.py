@@ -99,6 +99,8 @@ def as_fitted(table: Table, schema: Schema) -> Table:
 
 def _cells_as_fitted(column: Column, cells: Cells, table: Table, position: int, all_missing: bool) -> Cells:
     storage, kind = cells.storage, column.type
+    if cells.fitted is not None:
+        return cells
     if all_missing and kind is not None:
         says_nothing = storage.family == Family.NOTHING
         if table.container == "pandas":
