@@ -148,7 +148,9 @@ def polars_table() -> Any:
     columns = {
         "Date": pl.Series(make.objects(lambda k: DAY + dt.timedelta(days=k)).tolist()),
         "Time": pl.Series(make.objects(lambda k: dt.time(k % 24)).tolist()),
-        "Decimal": pl.Series(make.objects(lambda k: Decimal(k) / 4).tolist(), dtype=pl.Decimal(12, 3)),
+        "Decimal": pl.Series(
+            make.objects(lambda k: Decimal(k * 250).scaleb(-3)).tolist(), dtype=pl.Decimal(12, 3)
+        ),
         "Boolean": pl.Series(make.objects(lambda k: k % 2 == 0).tolist()),
         "String": pl.Series(make.letters()),
         "Categorical": pl.Series(make.letters(), dtype=pl.Categorical),

@@ -168,12 +168,14 @@ def _from_arrow_to_polars(column: Any) -> Any:
     import polars as pl
 
     kind = column.type
-    if pt.is_decimal256(kind):  # which polars does not know
+    if pt.is_dictionary(kind) and not pt.is_string(kind.value_type):  # which polars does not know
+        column = column.cast(kind.value_type)
+    elif pt.is_decimal256(kind):
         column = column.cast(pa.decimal128(38, kind.scale))
     elif pt.is_float16(kind):
         column = column.cast(pa.float32())
     elif pt.is_timestamp(kind) and ":" in (kind.tz or ""):
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))  # nor time zones that are a plain offset
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))  # it knows no plain offsets
     return pl.Series(pl.from_arrow(column))
 
 
