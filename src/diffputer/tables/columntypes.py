@@ -111,6 +111,8 @@ class ColumnType:
                     [pa.DictionaryArray.from_arrays(codes, levels, ordered=kind.ordered)], type=kind
                 )
             return pa.chunked_array([pa.nulls(n, kind)], type=kind)
+        if self.dtype == _ARROW_DTYPE:
+            return pd.Series(pd.arrays.ArrowExtensionArray(self.blank(n, "pyarrow")))
         dtype = self._pandas_dtype()
         if isinstance(dtype, pd.CategoricalDtype):
             return pd.Series(pd.Categorical.from_codes(np.full(n, -1), dtype=dtype))
@@ -133,8 +135,6 @@ class ColumnType:
         return dataclasses.replace(storage, levels=self.categories) if storage.declared else storage
 
     def _pandas_dtype(self) -> Any:
-        if self.dtype == _ARROW_DTYPE:
-            return pd.ArrowDtype(self.arrow_type)
         if self.dtype == "category":
             levels = list(self.categories or ())
             return pd.CategoricalDtype(categories_index(levels, self.categories_dtype), ordered=self.ordered)
