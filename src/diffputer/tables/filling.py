@@ -3,7 +3,7 @@
 The values come as one numpy array per column, in row order of the holes: numbers, booleans,
 ``datetime64`` (in UTC for time-zone-aware columns), ``timedelta64``, or objects (levels, times of day).
 A column in which every cell is missing may be made anew, in the type that it had at fit
-(:func:`new_column`); where no fit has told it, one whose dtype cannot hold the values takes their natural
+(:func:`new_column`). Without a fitted type, one whose dtype cannot hold the values takes their natural
 dtype instead. Categories that a dtype lacks are added as ``storage.levels`` has them.
 """
 
