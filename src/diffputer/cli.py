@@ -216,6 +216,7 @@ def impute(
             decimal=decimal,
             thousands=thousands,
             format=formats[0],
+            known=None if model is None else imputer.schema_.spellings(),
         )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
@@ -380,6 +381,8 @@ def _complete(
             return table, [table.frame] * (draws or 1)
     if not fitted:
         imputer.fit(table.frame)
+        if table.columns:
+            imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)))
         frame = table.frame
         return table, [imputer.transform(frame)] if draws is None else imputer.sample(frame, draws)
     match = match_columns(table, imputer.schema_)

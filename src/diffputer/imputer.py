@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self, cast
@@ -32,8 +32,10 @@ from .runtime.seeding import resolve_seed
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
+from .tables.decoding import as_fitted, warn_of_coarse
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
+from .tables.textcolumns import TextColumn
 from .tables.wishes import bounded_columns
 from .trace import warn_if_useless
 from .uncertainties import Uncertainty
@@ -356,6 +358,12 @@ planned_steps
             imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
         return imputer
 
+    def _keep_spellings(self, spelt: Mapping[str, TextColumn]) -> None:
+        """Keep how the columns were spelt in the text file that was fitted."""
+        schema = self._encoder.schema.with_spellings(spelt)
+        self._encoder = dataclasses.replace(self._encoder, schema=schema)
+        self.schema_ = schema
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
 
@@ -376,6 +384,9 @@ planned_steps
         # Labels may not be text, at which scikit-learn does not look.
         if not reset and self._names not in (None, table.names) and table.container != "numpy":
             raise InputError(f"Columns must be {self._names}, however: {table.names}. {remedy}")
+        if not reset:
+            table = as_fitted(table, self.schema_)
+            warn_of_coarse(table, self.schema_)
         return table
 
     def _read_constraints(self) -> Constraints:

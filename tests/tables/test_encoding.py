@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diffputer.errors import DataWarning, InputError, SettingError
+from diffputer.tables.decoding import as_fitted
 from diffputer.tables.encoding import TableEncoder
 from diffputer.tables.frames import read_table
 from diffputer.tables.schema import Column, Kind, Schema, Status
@@ -198,6 +199,7 @@ def filled_with(frame: Any, value: float, encoder: TableEncoder | None = None, *
     """Fill a table as if the model had put the same standardised value everywhere."""
     table = read_table(frame)
     encoder = encoder or TableEncoder.fit(table, **options)
+    table = as_fitted(table, encoder.schema)
     return encoder.fill(table, np.full((table.n_rows, encoder.width), value))
 
 
@@ -504,7 +506,8 @@ def test_narrow_floats_do_not_leave_bounds_by_rounding() -> None:
             filled = float(filled_with(frame, value, bounds={"x": (0.1, 0.9)})["x"][1])
             assert 0.1 <= filled <= 0.9
     encoder = fit(pd.DataFrame({"x": [0.5, 1e6]}))
-    assert np.isfinite(filled_with(np.array([[1.0], [np.nan]], dtype="float16"), 9.0, encoder)).all()
+    with pytest.raises(InputError, match="cannot hold 1000000"):
+        filled_with(np.array([[1.0], [np.nan]], dtype="float16"), 9.0, encoder)
 
 
 def test_a_transformed_table_may_have_a_coarser_dtype() -> None:
@@ -791,32 +794,34 @@ def test_unseen_levels_of_columns_that_had_one_are_told() -> None:
 
 
 @pytest.mark.parametrize("codes", CODES)
-def test_fills_are_levels_that_the_dtype_can_hold(codes: str) -> None:
+def test_a_level_that_the_dtype_cannot_hold_is_refused_or_added(codes: str) -> None:
+    def filled_as(batch: pd.DataFrame, other: pd.DataFrame, encoder: TableEncoder) -> pd.Series:
+        """Fill a batch as if the model had said what another table holds."""
+        x = encoder.encode(read_table(other)).x
+        return encoder.fill(as_fitted(read_table(batch), encoder.schema), x).iloc[:, 0]
+
     encoder = fit(pd.DataFrame({"c": pd.Categorical(["a", "b", "c"])}), codes=codes)
     narrow = pd.DataFrame({"c": pd.Categorical(["b", None], categories=["b", "q"])})
-    assert filled_with(narrow, 1.0, encoder)["c"].tolist() == ["b", "b"]
-    with pytest.raises(InputError, match=r"column 'c' of dtype category can hold none of 'a', 'b', 'c'"):
-        filled_with(pd.DataFrame({"c": pd.Categorical(["q", None])}), 1.0, encoder)
+    found = filled_as(narrow, pd.DataFrame({"c": ["c", "c"]}), encoder)
+    assert found.tolist() == ["b", "c"]
+    assert found.cat.categories.tolist() == ["b", "q", "a", "c"]
     numbers = fit(pd.DataFrame({"n": [1, 300, 1]}), categorical_features=["n"], codes=codes)
-    assert filled_with(pd.DataFrame({"n": pd.array([1, None], dtype="Int8")}), 1.0, numbers)[
-        "n"
-    ].tolist() == [1, 1]
+    batch = pd.DataFrame({"n": pd.array([1, None], dtype="Int8")})
+    with pytest.raises(InputError, match="cannot hold 300"):
+        filled_as(batch, pd.DataFrame({"n": [300, 300]}), numbers)
     constant = fit(pd.DataFrame({"n": [300, 300]}))
-    with pytest.raises(InputError, match="can hold none of 300"):
+    with pytest.raises(InputError, match="cannot hold 300"):
         filled_with(pd.DataFrame({"n": pd.array([1, None], dtype="Int8")}), 1.0, constant)
 
 
-def test_a_level_that_the_dtype_lacks_gives_way_to_its_neighbour() -> None:
+def test_the_nearest_level_is_taken_whatever_the_categories_of_the_batch() -> None:
     encoder = fit(pd.DataFrame({"c": pd.Categorical(list("abcdef"))}), codes="levels")
-    closed = [pd.DataFrame({"c": pd.Categorical(["b", None], categories=["q", "e", "b"])})]
-    if pl:
-        closed.append(pl.DataFrame({"c": pl.Series(["b", None], dtype=pl.Enum(["q", "e", "b"]))}))
-    for frame in closed:
-        filled = [str(filled_with(frame, number, encoder)["c"][1]) for number in range(-1, 7)]
-        assert filled == ["b", "b", "b", "b", "e", "e", "e", "e"]
+    frame = pd.DataFrame({"c": pd.Categorical(["b", None], categories=["q", "e", "b"])})
+    filled = [str(filled_with(frame, number, encoder)["c"][1]) for number in range(-1, 7)]
+    assert "".join(filled) == "aabcdeff"
     switch = pd.DataFrame({"b": pd.array([True, False], dtype="boolean")})
     only = pd.DataFrame({"b": pd.Categorical([True, None], categories=[True])})
-    assert filled_with(only, 0.0, fit(switch, codes="levels"))["b"].tolist() == [True, True]
+    assert filled_with(only, 0.0, fit(switch, codes="levels"))["b"].tolist() == [True, False]
 
 
 # ---------------------------------------------------------------------------------------------------------

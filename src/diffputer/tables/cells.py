@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ import pyarrow.types as pt
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
 from diffputer.errors import InputError, InputTypeError
+
+if TYPE_CHECKING:
+    from diffputer.tables.columntypes import ColumnType
 
 SECOND = 1_000_000.0  # dates, durations and times of day are counted in microseconds
 DAY = 86_400 * SECOND
@@ -92,11 +95,15 @@ class Storage:
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of one column: an Arrow array with nulls for holes, or codes into ``levels``."""
+    """The cells of one column: an Arrow array with nulls for holes, or codes into ``levels``.
+
+    A column that holds nothing may have the type ``fitted``, which it gets when it is filled.
+    """
 
     storage: Storage
     array: Any
     levels: tuple[Any, ...] | None = None
+    fitted: ColumnType | None = None
 
     def missing(self) -> Booleans:
         """Where a cell is null or NaN, [n_rows]."""

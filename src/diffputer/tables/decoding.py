@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from decimal import Decimal
@@ -10,14 +11,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
-from diffputer.errors import InputError
+from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.cells import LONGEST, Cells, Family, Floats, Storage
-from diffputer.tables.clock import EARLIEST, LATEST, step_to_number, to_number, to_utc, to_wall_clock
+from diffputer.tables.clock import (
+    EARLIEST,
+    LATEST,
+    from_number,
+    step_to_number,
+    to_number,
+    to_utc,
+    to_wall_clock,
+)
 from diffputer.tables.filling import Values
+from diffputer.tables.frames import Table
 from diffputer.tables.kinds import neutral_value
 from diffputer.tables.levels import levels_of
-from diffputer.tables.schema import Column, Kind, Status
+from diffputer.tables.schema import Column, Kind, Schema, Status
 
 _INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
 _FAMILIES = {
@@ -61,6 +72,91 @@ def check_storage(column: Column, cells: Cells, all_missing: bool) -> None:
         )
 
 
+def as_fitted(table: Table, schema: Schema) -> Table:
+    """See a batch as the fit knew its columns, so that what is imputed does not depend on the batch.
+
+    A column that holds nothing and whose dtype says nothing (objects that are all None, NaN in pandas'
+    float64, the null types of Arrow and polars, another sort of values) gets the type that it had at fit.
+    Every other column keeps its dtype, with these rules for what that cannot hold:
+
+    * categories are added as the fit knew them: behind those of the batch, and in the order of the fit where
+      they are ordered; categories whose order contradicts that of the fit and polars' Enum are left as they
+      are, and an imputed value that they lack is refused;
+    * numbers beyond the limits of a dtype are refused;
+    * numbers, dates and durations are rounded to what the dtype can tell apart, with a warning if the fitted
+      ones were finer (:func:`warn_of_coarse`);
+    * objects have no limits, and decimal numbers as many places as at fit.
+    """
+    if table.container == "numpy" and table.native.dtype.kind != "O":
+        return table  # one dtype for all columns
+    cells = list(table.cells)
+    for position, column in enumerate(schema):
+        holes = table.missing[:, position]
+        if column.status in (Status.MODELLED, Status.CONSTANT) and holes.any():
+            cells[position] = _cells_as_fitted(column, cells[position], table, position, bool(holes.all()))
+    return dataclasses.replace(table, cells=tuple(cells))
+
+
+def _cells_as_fitted(column: Column, cells: Cells, table: Table, position: int, all_missing: bool) -> Cells:
+    storage, kind = cells.storage, column.type
+    if cells.fitted is not None:
+        return cells
+    if all_missing and kind is not None:
+        says_nothing = storage.family == Family.NOTHING
+        if table.container == "pandas":
+            dtype = table.native.dtypes.iloc[position]
+            says_nothing |= dtype == np.float64 or (storage.declared and storage.levels == ())
+        zoned = (storage.timezone is None) == (column.timezone is None)
+        if says_nothing or not _suits(column, storage) or (column.kind == Kind.DATETIME and not zoned):
+            return Cells(kind.storage(table.container), pa.nulls(table.n_rows), fitted=kind)
+    if storage.declared and not (storage.closed and table.container == "polars"):
+        return dataclasses.replace(cells, storage=_with_categories(storage, column))
+    if storage.dtype == "object" and storage.family == Family.NUMBER:
+        if kind is not None and kind.decimals is not None and storage.decimals is not None:
+            step = 10.0**-kind.decimals
+            whole = kind.decimals <= 0
+            changed = dataclasses.replace(storage, decimals=kind.decimals, resolution=step, whole=whole)
+            return dataclasses.replace(cells, storage=changed)
+        if storage.decimals is None and _family(column) == Family.NUMBER:
+            return dataclasses.replace(cells, storage=dataclasses.replace(_natural(column), dtype="object"))
+    return cells
+
+
+def _with_categories(storage: Storage, column: Column) -> Storage:
+    """A storage of categories with those that the fit knew and the dtype lacks."""
+    own = storage.levels or ()
+    declared = column.type.categories if column.type is not None else None
+    known = dict.fromkeys((*(declared or ()), *levels_of(column)))
+    lacking = [level for level in known if level not in set(own)]
+    if not lacking:
+        return storage
+    if not storage.ordered:
+        return dataclasses.replace(storage, levels=(*own, *lacking))
+    if column.ordered and [level for level in known if level in set(own)] == list(own):
+        return dataclasses.replace(storage, levels=tuple(known), closed=True)
+    return dataclasses.replace(storage, closed=True)  # nobody knows where they belong
+
+
+def warn_of_coarse(table: Table, schema: Schema) -> None:
+    """Warn of columns whose dtype cannot tell apart what the fitted one could."""
+    coarse: list[str] = []
+    if table.container == "numpy" and table.native.dtype.kind in "biuf":
+        return  # floating point is not coarse, and others cannot be missing
+    for position, column in enumerate(schema):
+        if column.status != Status.MODELLED or not column.kind.is_numeric or column.type is None:
+            continue
+        storage = table.cells[position].storage
+        before = column.type.storage(table.container)
+        step = max(step_to_number(column.kind, column.resolution) or 0.0, before.resolution or 0.0)
+        if (storage.resolution or 0.0) > step * (1 + 1e-9) and table.missing[:, position].any():
+            coarse.append(f"{column.name!r} ({storage.dtype}; {column.type.dtype} at fit)")
+    if coarse:
+        warn_about_data(
+            "Imputed values are rounded to what a column's dtype can hold, which is coarser than at fit: "
+            f"{', '.join(coarse)}. Convert these columns to the dtype of the fit to avoid it."
+        )
+
+
 def _suits(column: Column, storage: Storage) -> bool:
     """Whether a storage holds what the column held at fit."""
     if storage.declared:  # any value may be a category
@@ -72,10 +168,19 @@ def target_storage(column: Column, cells: Cells, all_missing: bool) -> Storage:
     """The storage to write into; a column of holes with an unsuitable dtype gets that of the values."""
     if not all_missing or _suits(column, cells.storage):
         return cells.storage
+    return _natural(column)
+
+
+def _natural(column: Column) -> Storage:
+    """What holds all values of a column."""
     if column.kind == Kind.INTEGER:
-        unsigned = column.upper is not None and _INT64.max < column.upper < math.inf
+        largest = column.fill if column.status == Status.CONSTANT else column.upper
+        unsigned = largest is not None and _INT64.max < largest < math.inf
         limits = _UINT64 if unsigned else _INT64
         return Storage(Family.NUMBER, whole=True, low=limits.min, high=limits.max)
+    if column.kind == Kind.CATEGORICAL and _family(column) == Family.NUMBER:
+        whole = all(isinstance(level, int) for level in levels_of(column))
+        return Storage(Family.NUMBER, whole=whole)
     high = math.inf if column.kind in (Kind.CONTINUOUS, Kind.CATEGORICAL) else LONGEST
     return Storage(_family(column), low=-high, high=high, declared=column.kind == Kind.CATEGORICAL)
 
@@ -109,33 +214,27 @@ def decode_levels(
     if column.kind == Kind.BOOLEAN and not storage.declared:
         return np.asarray(raw[:, 0] > 0.5)
     levels = list(levels_of(column))
-    allowed = [index for index, level in enumerate(levels) if _holds(storage, level)]
-    if not allowed:
-        raise _cannot_hold(column, storage, ", ".join(map(repr, levels[:5])))
-    index = _nearest_positions(raw[:, 0], allowed) if book is None else _nearest_codes(raw, book, allowed)
+    if book is None:
+        index = np.clip(np.rint(raw[:, 0]), 0, len(levels) - 1).astype(np.int64)
+    else:
+        index = _nearest_codes(raw, book)
+    # Never the next best: what is imputed must not depend on the categories that a batch happens to have.
+    lacking = [levels[place] for place in np.unique(index) if not _holds(storage, levels[place])]
+    if lacking:
+        raise _cannot_hold(column, storage, ", ".join(map(repr, lacking[:5])))
     values: Values = _canonical(levels, storage)[index]
     return values
 
 
-def _nearest_positions(raw: Floats, allowed: list[int]) -> npt.NDArray[np.int64]:
-    """The allowed position next to each number after rounding, the lower one of two, [n]."""
-    positions = np.array(allowed)
-    wanted = np.clip(np.rint(raw), positions[0], positions[-1]).astype(np.int64)
-    above = np.searchsorted(positions, wanted)
-    below = np.maximum(above - 1, 0)
-    lower, upper = positions[below], positions[above]
-    return np.where(wanted - lower <= upper - wanted, lower, upper)
-
-
-def _nearest_codes(raw: Floats, book: Floats, allowed: list[int]) -> npt.NDArray[np.int64]:
-    """The allowed level whose code is nearest to each completed one, [n]."""
+def _nearest_codes(raw: Floats, book: Floats) -> npt.NDArray[np.int64]:
+    """The level whose code is nearest to each completed one, [n]."""
     # NOTE[paper]: the authors' code reads the bits one by one and may arrive at a code that no category has;
-    # here the nearest code of an allowed level is taken. For indicators this is the largest one.
+    # here the nearest code of a level is taken. For indicators this is the largest one.
     # One level at a time and element by element: little memory, and no matrix product whose rounding
     # depends on the number of rows.
     best = np.full(len(raw), math.inf)
-    index = np.full(len(raw), allowed[0])
-    for candidate in allowed:
+    index = np.zeros(len(raw), dtype=np.int64)
+    for candidate in range(len(book)):
         distance = np.zeros(len(raw))
         for digit in np.flatnonzero(book[candidate]):
             distance += 1.0 - 2.0 * raw[:, digit]  # |raw - code|² less |raw|², which is common
@@ -197,7 +296,9 @@ def snap(values: Floats, frequent: Floats | None, deviation: Floats) -> Floats:
 def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool) -> Values:
     """Values for the holes of a numeric column, [n]: rounded to the resolution, inside bounds and dtype."""
     storage = target_storage(column, cells, all_missing)
-    low, high = _ends(column, storage)
+    # What the model says is limited by what the fitted dtype could hold, not by that of the batch.
+    fitted = storage if column.type is None else column.type.storage(column.type.container)
+    low, high = _ends(column, fitted)
     step = max(step_to_number(column.kind, column.resolution) or 0.0, storage.resolution or 0.0)
     values = np.clip(raw, float(low), float(high))
     if step:
@@ -205,6 +306,12 @@ def decode_numbers(column: Column, cells: Cells, raw: Floats, all_missing: bool)
         first, last = _first_multiple(low, step), -_first_multiple(-high, step)
         if first <= last:  # else no multiple lies between the bounds, and the nearest must do
             values = np.clip(values, first, last)
+    beyond = (values < float(storage.low)) | (values > float(storage.high))
+    if beyond.any():
+        number = float(values[beyond][0])
+        shown = from_number(column.kind, number, column.timezone) if math.isfinite(number) else number
+        raise _cannot_hold(column, storage, str(shown))
+    low, high = max(low, storage.low), min(high, storage.high)
     if column.kind in (Kind.CONTINUOUS, Kind.INTEGER):
         return _to_integers(values, low, high) if storage.whole else _to_precision(values, low, high, storage)
     if is_local(column):
@@ -305,9 +412,15 @@ def _holds(storage: Storage, level: Any) -> bool:
 
 
 def _cannot_hold(column: Column, storage: Storage, values: str) -> InputError:
+    kind = column.type
+    remedy = "" if kind is None or kind.dtype in (storage.dtype, "object") else f", {kind.dtype}"
+    if storage.closed and storage.levels is not None:
+        known = (kind.categories if kind is not None else None) or levels_of(column)
+        shown = ", ".join(map(repr, known[:20])) + (", ..." if len(known) > 20 else "")
+        remedy = f", with the categories {shown}"
     return InputError(
-        f"Filled values must fit into the dtype of their column; column {column.name!r} of dtype "
-        f"{storage.dtype} can hold none of {values}. Give it the dtype that it had at fit."
+        f"Imputed values must fit into the dtype of their column; column {column.name!r} of dtype "
+        f"{storage.dtype} cannot hold {values}. Convert it to the dtype that it had at fit{remedy}."
     )
 
 

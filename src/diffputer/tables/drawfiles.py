@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from diffputer.errors import InputError
+from diffputer.tables.decoding import as_fitted
 from diffputer.tables.filling import Values
 from diffputer.tables.frames import Table, read_table
 from diffputer.tables.paths import PathLike, read_bytes, write_bytes
@@ -54,7 +55,7 @@ def write_draws(
             f"The columns of a Parquet file must be of types that it knows, however: {error}. Convert or "
             "leave out that column."
         ) from error
-    _check_same(table, again)
+    _check_same(table if schema is None else as_fitted(table, schema), again)
     write_bytes(path, data)
 
 
@@ -127,14 +128,15 @@ def _from_bytes(data: bytes) -> Contents:
     arrow = file.read()
     known = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(facts["arrow"])))
     width = len(known)
+    schema = None if facts["schema"] is None else Schema.from_dict(facts["schema"])
     table = read_table(_to_native(_as_known(arrow.select(range(width)), known, facts["levels"]), facts))
+    table = table if schema is None else as_fitted(table, schema)
     filled: list[dict[int, Values]] = [{} for _ in range(facts["n_draws"])]
     for place, (position, dtype) in enumerate(facts["filled"].items()):
         holes = int(table.missing[:, int(position)].sum())
         flat = _unlist(arrow.column(width + place), dtype).reshape(holes, facts["n_draws"])
         for draw in range(facts["n_draws"]):
             filled[draw][int(position)] = flat[:, draw]
-    schema = None if facts["schema"] is None else Schema.from_dict(facts["schema"])
     return table, filled, schema, facts
 
 

@@ -203,7 +203,7 @@ def _rounded(column: Column, numbers: Floats, *, up: bool) -> Floats:
 
 
 def _without_bounds(column: Column) -> Column:
-    return dataclasses.replace(column, lower=None, upper=None)
+    return dataclasses.replace(column, lower=None, upper=None, type=None)
 
 
 def _agreed(draws: Sequence[Values]) -> Any:

@@ -71,6 +71,7 @@ def read_table_file(
     decimal: str | None = None,
     thousands: str | None = None,
     format: Kind | None = None,
+    known: Mapping[str, TextColumn] | None = None,
 ) -> TableFile:
     """Read a CSV, TSV, Parquet or Arrow file.
 
@@ -87,6 +88,9 @@ def read_table_file(
         What parts the thousands of numbers in text; by default nothing does.
     format : {"csv", "tsv", "parquet", "arrow"}, optional
         Instead of the suffix.
+    known : dict of name -> TextColumn, optional
+        How columns were spelt in the text file of a fitted model: they are read in the same way if they can
+        be.
 
     Returns
     -------
@@ -124,7 +128,7 @@ def read_table_file(
         delimiter = delimiter or "\t"
     header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
     file_format = FileFormat(kind, gzipped, style)
-    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, thousands, name)
+    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, thousands, name, known)
 
 
 def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
@@ -250,6 +254,7 @@ def _typed(
     decimal: str | None,
     thousands: str | None,
     name: str,
+    known: Mapping[str, TextColumn] | None,
 ) -> TableFile:
     """Give every column of text its kind and its values."""
     check_marks(decimal, thousands)
@@ -264,7 +269,7 @@ def _typed(
         [text for text, absent in zip(texts, holes, strict=True) if not absent]
         for texts, holes in zip(cells, missing, strict=True)
     ]
-    columns = describe_columns(header, observed, decimal, thousands, file_format.style.delimiter)
+    columns = describe_columns(header, observed, decimal, thousands, file_format.style.delimiter, known)
     frame = {
         column_name: column.values(texts, holes)
         for column_name, column, texts, holes in zip(header, columns, cells, missing, strict=True)

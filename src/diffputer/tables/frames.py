@@ -25,7 +25,16 @@ from diffputer.tables.cells import (
     cells_of_pandas,
     cells_of_polars,
 )
-from diffputer.tables.filling import Values, fill_arrow, fill_numpy, fill_pandas, fill_polars, fits
+from diffputer.tables.columntypes import ColumnType, find_type
+from diffputer.tables.filling import (
+    Values,
+    fill_arrow,
+    fill_numpy,
+    fill_pandas,
+    fill_polars,
+    fits,
+    new_column,
+)
 
 LARGEST = 1e300  # double precision ends at 1.8e308, and differences, sums and multiples must not
 
@@ -98,34 +107,48 @@ class Table:
             for column in range(self.n_columns):
                 series = self.native.iloc[:, column]
                 if column in filled:
-                    holes, storage = self.missing[:, column], self.cells[column].storage
-                    frame.isetitem(column, fill_pandas(series, holes, filled[column], storage))
+                    frame.isetitem(column, self._filled(series, column, filled[column]))
                 else:
                     frame.isetitem(column, series.copy())
             return frame
         if self.container == "polars":
             return self.native.with_columns(
                 [
-                    fill_polars(
-                        self.native.to_series(column),
-                        self.missing[:, column],
-                        values,
-                        self.cells[column].storage,
-                    )
+                    self._filled(self.native.to_series(column), column, values)
                     for column, values in filled.items()
                 ]
             )
         if self.container == "pyarrow":
             arrow = self.native
             for column, values in filled.items():
-                storage = self.cells[column].storage
-                new = fill_arrow(arrow.column(column), self.missing[:, column], values, storage)
+                new = self._filled(arrow.column(column), column, values)
                 arrow = arrow.set_column(column, arrow.field(column).with_type(new.type), new)
             return arrow
         array = self.native.copy()
         for column, values in filled.items():
-            array[:, column] = fill_numpy(self.native[:, column], self.missing[:, column], values)
+            array[:, column] = self._filled(self.native[:, column], column, values)
         return array
+
+    def _filled(self, old: Any, column: int, values: Values) -> Any:
+        """One column with its holes filled, in the type that it had at fit if it holds nothing itself."""
+        storage, kind = self.cells[column].storage, self.cells[column].fitted
+        if kind is None:
+            fill = {"pandas": fill_pandas, "polars": fill_polars, "pyarrow": fill_arrow, "numpy": fill_numpy}
+            return fill[self.container](old, self.missing[:, column], values, storage)
+        new = new_column(kind, self.container, values, storage)
+        if self.container == "pandas":
+            return new.set_axis(old.index).rename(old.name)
+        return new.alias(old.name) if self.container == "polars" else new
+
+    def column_type(self, column: int, cells: Cells) -> ColumnType | None:
+        """The type of a column, None where it holds nothing that can be modelled."""
+        if self.container == "pandas":
+            native = self.native.iloc[:, column]
+        elif self.container == "polars":
+            native = self.native.to_series(column)
+        else:
+            native = self.native[:, column] if self.container == "numpy" else self.native.column(column)
+        return find_type(native, self.container, cells)
 
     def _check(self, column: int, values: Values) -> None:
         """Refuse values that the column cannot hold, unless it holds nothing yet and may change its dtype."""

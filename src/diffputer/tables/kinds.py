@@ -166,10 +166,10 @@ def describe(
     columns = []
     for position, name in enumerate(table.names):
         n_missing = int(table.missing[:, position].sum())
-        base = Column(name, Kind.TEXT, n_observed=table.n_rows - n_missing, n_missing=n_missing)
-        columns.append(
-            _column(table.cells[position], base, wishes.get(name), limits.get(name), max_levels, notes)
-        )
+        cells = table.cells[position]
+        kind = table.column_type(position, cells)
+        base = Column(name, Kind.TEXT, n_observed=table.n_rows - n_missing, n_missing=n_missing, type=kind)
+        columns.append(_column(cells, base, wishes.get(name), limits.get(name), max_levels, notes))
     notes.say()
     return Schema(tuple(columns))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from diffputer.errors import InputError
 from diffputer.tables.files import TableFile
-from diffputer.tables.schema import Column, Schema
+from diffputer.tables.schema import Column, Kind, Schema
 from diffputer.tables.textcolumns import TextColumn
 
 
@@ -95,18 +96,51 @@ def match_columns(table: TableFile, schema: Schema) -> Match:
 
 
 def _with_text(table: TableFile, schema: Schema) -> TableFile:
-    """Read a column as text if its levels were text at fit: "1" may be a level beside "2b"."""
+    """Read a column as text if its levels were text at fit: "1" may be a level beside "2b".
+
+    A column without any cell is spelt by what it held at fit, if no text file tells more.
+    """
     if table.text is None:
         return table
     frame, columns = table.frame, list(table.columns)
     known = {column.name: column for column in schema}
     for position, name in enumerate(frame.columns):
-        if name in known and columns[position].kind != "text" and _holds_text(known[name]):
-            columns[position] = TextColumn("text")
+        if name not in known:
+            continue
+        spelt = columns[position]
+        if spelt.kind != "text" and _holds_text(known[name]):
+            spelt = TextColumn("text")
+        elif spelt.kind == "text" and frame[name].isna().all():
+            spelt = spelling_of(known[name])
+        if spelt != columns[position]:
+            columns[position] = spelt
             cells, missing = table.text[name].tolist(), frame[name].isna().tolist()
             frame = frame.copy()
             frame[name] = columns[position].values(cells, missing)
     return replace(table, frame=frame, columns=tuple(columns))
+
+
+def spelling_of(column: Column) -> TextColumn:
+    """How the cells of a column are spelt: as in the text file that was fitted, else by what they are.
+
+    Examples
+    --------
+    >>> from datetime import datetime, timedelta
+    >>> spelling_of(Column("b", "boolean")).spell(True)
+    'true'
+    >>> spelling_of(Column("d", "datetime", resolution=timedelta(days=1))).spell(datetime(2020, 1, 31))
+    '2020-01-31'
+    """
+    if column.type is not None and column.type.text is not None:
+        return column.type.text
+    if column.kind == Kind.DATETIME:
+        step = column.resolution
+        if step is None or step < timedelta(seconds=1):
+            return TextColumn("date", date_format="%Y-%m-%d %H:%M:%S.%f", fraction_digits=6)
+        return TextColumn("date", date_format="%Y-%m-%d" if step >= timedelta(1) else "%Y-%m-%d %H:%M:%S")
+    if column.kind == Kind.BOOLEAN:
+        return TextColumn("boolean")
+    return TextColumn("integer" if column.kind == Kind.INTEGER else "text")
 
 
 def _holds_text(column: Column) -> bool:

@@ -29,6 +29,8 @@ import numpy as np
 import pandas as pd
 
 from diffputer.errors import InputError
+from diffputer.tables.columntypes import ColumnType
+from diffputer.tables.textcolumns import TextColumn
 
 
 class Kind(StrEnum):
@@ -86,6 +88,8 @@ class Column:
         What goes into the holes of a constant or an empty column; None where they stay missing.
     n_observed, n_missing
         Counts of cells when the schema was found.
+    type
+        The type of the column in the fitted table, for batches in which it holds nothing. Not compared.
     """
 
     name: Hashable
@@ -101,6 +105,7 @@ class Column:
     fill: Any = None
     n_observed: int = 0
     n_missing: int = 0
+    type: ColumnType | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Users write plain strings, and lists of levels.
@@ -115,6 +120,10 @@ class Column:
             value = getattr(self, field.name)
             if field.name == "levels":
                 plain["levels"] = [to_plain(level, self.name) for level in value]
+            elif field.name == "type" and value is not None:
+                levels = value.categories
+                found = None if levels is None else [to_plain(level, self.name) for level in levels]
+                plain["type"] = {**value.to_dict(), "categories": found}
             else:
                 plain[field.name] = to_plain(value, self.name)
         return plain
@@ -122,8 +131,13 @@ class Column:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Column:
         """Rebuild a column from :meth:`to_dict`."""
-        values = {key: from_plain(value) for key, value in plain.items() if key != "levels"}
-        return cls(**values, levels=tuple(from_plain(level) for level in plain["levels"]))
+        values = {key: from_plain(value) for key, value in plain.items() if key not in ("levels", "type")}
+        kind = plain.get("type")
+        if kind is not None:
+            levels = kind["categories"]
+            found = None if levels is None else [from_plain(level) for level in levels]
+            kind = ColumnType.from_dict({**kind, "categories": found})
+        return cls(**values, levels=tuple(from_plain(level) for level in plain["levels"]), type=kind)
 
 
 @dataclass(frozen=True)
@@ -195,6 +209,22 @@ class Schema:
             changes = {**forget, "status": status, "fill": None, **changes}
         new = dataclasses.replace(old, **changes)
         return Schema(tuple(new if column is old else column for column in self.columns))
+
+    def spellings(self) -> dict[str, TextColumn]:
+        """How the columns were spelt in the text file that was fitted; none of other tables."""
+        kinds = {str(column.name): column.type for column in self.columns}
+        return {name: kind.text for name, kind in kinds.items() if kind is not None and kind.text is not None}
+
+    def with_spellings(self, spelt: Mapping[Any, TextColumn]) -> Schema:
+        """Return a copy that knows how the columns are spelt in a text file."""
+        return Schema(
+            tuple(
+                dataclasses.replace(column, type=dataclasses.replace(column.type, text=spelt[column.name]))
+                if column.type is not None and column.name in spelt
+                else column
+                for column in self.columns
+            )
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; ``Schema.from_dict(schema.to_dict()) == schema``."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -38,7 +38,8 @@ _DIRECTIVES = {
     "%S": "[0-9]{2}",
     "%f": "[0-9]{1,6}",
 }
-_ZONE = re.compile(r"(?<=[0-9])(Z|[+-][0-9]{2}:?[0-9]{2})$")
+_ZONE_NAME = r"Z|[+-][0-9]{2}:?[0-9]{2}"
+_ZONE = re.compile(rf"(?<=[0-9])({_ZONE_NAME})$")
 
 Kind = Literal["integer", "number", "boolean", "date", "text"]
 
@@ -85,6 +86,27 @@ class TextColumn:
     padded: bool = True
     fraction_digits: int = 0
 
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TextColumn:
+        """Rebuild a column from its attributes; ValueError where they are those of none."""
+        column = cls(**plain)
+        numbers = (column.decimals, column.fraction_digits)
+        texts = (column.kind, column.decimal_mark, column.thousands, column.true, column.false)
+        words = {word for pair in _BOOLEANS for word in pair}
+        if (
+            not all(type(number) is int and 0 <= number <= _MOST_DECIMALS for number in numbers)
+            or not all(isinstance(text, str) for text in (*texts, column.date_format, column.zone))
+            or not all(isinstance(flag, bool) for flag in (column.exponents, column.padded))
+            or column.kind not in get_args(Kind)
+            or column.decimal_mark not in (".", ",")
+            or column.thousands not in ("", *MARKS)
+            or not {column.true.casefold(), column.false.casefold()} <= words
+            or column.date_format not in (("", *_FORMATS) if column.kind != "date" else _FORMATS)
+            or not (column.zone == "" or re.fullmatch(_ZONE_NAME, column.zone))
+        ):
+            raise ValueError(f"no spelling of a column: {column!r:.300}")
+        return column
+
     def values(self, texts: Sequence[str], missing: Sequence[bool]) -> Any:
         """The column as a typed pandas array, with NA where missing."""
         cells = [None if gone else text for text, gone in zip(texts, missing, strict=True)]
@@ -124,6 +146,22 @@ class TextColumn:
         if self.kind == "date":
             return self._spell_date(pd.Timestamp(value))
         return str(value)
+
+    def words(self) -> str:
+        """What the column holds and how it is spelt, in a few words.
+
+        Examples
+        --------
+        >>> describe_column(["31.12.1999"]).words(), describe_column(["1,5"], [","]).words()
+        ('a date such as 31.01.2000', "a number with decimal mark ','")
+        """
+        if self.kind == "date":
+            return f"a date such as {self.spell(pd.Timestamp(2000, 1, 31))}"
+        if self.kind == "boolean":
+            return f"{self.true} or {self.false}"
+        if self.kind == "number":
+            return f"a number with decimal mark {self.decimal_mark!r}"
+        return {"integer": "a whole number", "text": "text"}[self.kind]
 
     def _spell_number(self, value: Any) -> str:
         if self.kind == "integer" and value == int(value):
@@ -185,6 +223,7 @@ def describe_columns(
     decimal: str | None,
     thousands: str | None,
     delimiter: str,
+    known: Mapping[str, TextColumn] | None = None,
 ) -> list[TextColumn]:
     """Find what the columns of a file stand for; warn of those whose text may have been meant otherwise.
 
@@ -200,13 +239,28 @@ def describe_columns(
         What parts thousands; None: nothing does, and what may is asked about.
     delimiter : str
         What parts the cells of the file.
+    known : dict of name -> TextColumn, optional
+        How columns of these names were spelt in the file of a fitted model, as which they are read if they
+        can be: their dates are not in doubt, nor are their marks.
     """
+    known = known or {}
     marks = tuple(mark for mark in (".", ",") if mark != thousands) if decimal is None else (decimal,)
     columns = [describe_column(cells, marks, thousands or "") for cells in observed]
     doubts: list[str | None] = [None] * len(columns)
     if decimal is None and thousands is None:
         doubts = _doubtful_marks(columns, observed, delimiter)
     for j, (name, cells, mark) in enumerate(zip(names, observed, doubts, strict=True)):
+        if name in known and (same := _as_known(cells, known[name], decimal, thousands)) is not None:
+            columns[j] = same
+            continue
+        if name in known and columns[j].kind != "text" and mark is None:
+            columns[j] = _with_digits(columns[j], known[name])
+            if known[name].kind in ("number", "date") or known[name].thousands:
+                warn_about_data(
+                    f"Column {name!r} is spelt in another way than in the table that was fitted: "
+                    f"{cells[0]!r} is read as {columns[j].words()}; there it was {known[name].words()}. If "
+                    "that is wrong, spell the column as it was."
+                )
         if mark is not None:
             columns[j] = describe_column(cells, ())
             example = next(cell for cell in cells if mark in cell)
@@ -232,6 +286,38 @@ def describe_columns(
                 f"If that marks a missing cell, say so with --missing {word!r}."
             )
     return columns
+
+
+def _as_known(
+    observed: Sequence[str], known: TextColumn, decimal: str | None, thousands: str | None
+) -> TextColumn | None:
+    """Read a column as that of a fitted file was read, None where its cells are spelt in another way.
+
+    Without any cell it is spelt as that was; else as its own cells are, where they tell.
+    """
+    if not observed or known.kind == "text":
+        return known
+    if known.kind in ("integer", "number"):
+        parting = known.thousands if thousands is None else thousands
+        found = describe_column(observed, (decimal or known.decimal_mark,), parting)
+        # Whole numbers had no decimal mark that could be the one of these.
+        possible = ("integer", "number") if known.kind == "number" else ("integer",)
+        return _with_digits(found, known) if found.kind in possible else None
+    counts = Counter(cell.strip() for cell in observed)
+    if known.kind == "boolean":
+        return _as_booleans(counts)
+    date = next(date for date in _DATES if known.date_format.startswith(date))
+    fits, zone = _date_formats(counts)
+    same = [date_format for date_format in fits if date_format.startswith(date)]
+    return _as_date(counts, same[0], zone) if same else None
+
+
+def _with_digits(column: TextColumn, known: TextColumn) -> TextColumn:
+    """A column of numbers with as many decimals as one of a fitted file had."""
+    if known.kind != "number" or column.kind not in ("integer", "number"):
+        return column
+    mark = column.decimal_mark if column.kind == "number" else known.decimal_mark
+    return replace(known, decimal_mark=mark, thousands=column.thousands)
 
 
 def _doubtful_marks(
@@ -357,10 +443,14 @@ def _as_dates(counts: Counter[str]) -> TextColumn | None:
     fits, zone = _date_formats(counts)
     if len(fits) != 1:  # none, or day and month could be exchanged
         return None
+    return _as_date(counts, fits[0], zone)
+
+
+def _as_date(counts: Counter[str], date_format: str, zone: str) -> TextColumn:
     padded = not any(re.search(r"(?<![0-9])[0-9][/.:]", text) for text in counts)
     fractions = [re.search(r":[0-9]{2}\.([0-9]+)", text) for text in counts]
     digits = max((len(fraction[1]) for fraction in fractions if fraction), default=0)
-    return TextColumn("date", date_format=fits[0], zone=zone, padded=padded, fraction_digits=digits)
+    return TextColumn("date", date_format=date_format, zone=zone, padded=padded, fraction_digits=digits)
 
 
 def _date_pattern(date_format: str) -> str:
