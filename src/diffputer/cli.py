@@ -15,7 +15,17 @@ import typer
 
 from . import __version__
 from .benchmark.cli import app as bench
-from .cli_options import MISSING_HELP, check_bounds, command_of, pair, read_bounds, read_settings, words_here
+from .cli_options import (
+    KEEP_HELP,
+    MISSING_HELP,
+    ONLY_MISSING_HELP,
+    check_bounds,
+    command_of,
+    pair,
+    read_bounds,
+    read_settings,
+    words_here,
+)
 from .cli_results import check_report, summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
@@ -41,7 +51,9 @@ _IN, _OUT, _FIT = "Input", "Output", "Model"
 _KINDS = "continuous, integer, boolean, categorical, datetime, duration, time, or text, which is not filled"
 #: The options of ``impute`` by parameter: panel, value and help.
 _HELP = {
-    "missing": (_IN, "MARKER", MISSING_HELP),
+    "missing": (_IN, "[COL=]WORD", MISSING_HELP),
+    "keep": (_IN, "[COL=]WORD", KEEP_HELP),
+    "only_missing": (_IN, "[COL=]WORD", ONLY_MISSING_HELP),
     "delimiter": (_IN, "D", "Between the cells of text."),
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
@@ -122,6 +134,8 @@ def impute(
     context: typer.Context,
     input: Annotated[str, _Input],
     missing: Annotated[Texts, _option("missing")] = None,
+    keep: Annotated[Texts, _option("keep")] = None,
+    only_missing: Annotated[Texts, _option("only_missing")] = None,
     delimiter: Annotated[Text, _option("delimiter")] = None,
     encoding: Annotated[Text, _option("encoding")] = None,
     decimal: Annotated[Text, _option("decimal")] = None,
@@ -211,11 +225,14 @@ def impute(
         table = read_table_file(
             input,
             missing=missing or (),
+            keep=keep or (),
+            only_missing=only_missing or None,
             delimiter=delimiter,
             encoding=encoding,
             decimal=decimal,
             thousands=thousands,
             format=formats[0],
+            schema=None if model is None else imputer.schema_,
         )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None

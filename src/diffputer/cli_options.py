@@ -31,10 +31,14 @@ _REMEDIES = {
     "leave an end open": "leave an end empty",
     "it with dt.tz_localize": "it",
 }
-#: Of the option --missing.
-MISSING_HELP = (
-    f"A word for a missing cell, besides empty, {', '.join(filter(None, DEFAULT_MARKERS))}. Repeatable."
+#: Of the options --missing, --keep and --only-missing.
+MISSING_HELP = "A word for a missing cell, in all columns or one. Repeatable."
+KEEP_HELP = (
+    f"A word that is an answer, such as NA for Namibia. {', '.join(filter(None, DEFAULT_MARKERS))} are "
+    "missing among numbers and dates, and some of them answers among words: a warning says what was decided. "
+    "Repeatable."
 )
+ONLY_MISSING_HELP = "Exactly this word, and empty cells, are missing. Repeatable."
 
 
 def words_here(context: typer.Context) -> dict[str, str]:
