@@ -84,6 +84,8 @@ _HELP = {
     "device": (_FIT, "auto|cpu|cuda|mps", "Where to compute."),
     "seed": (_FIT, "N", "Same seed, same answer."),
     "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
+    "skip": (_FIT, "COL", "A column that keeps its missing values. Repeatable."),
+    "fill_all": (_FIT, None, "Also impute text that is no category: comments, addresses, identifiers."),
     "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
     "derived": (_FIT, "COL=FORMULA", 'A column computed from others: "total=a + b". Repeatable.'),
@@ -154,6 +156,8 @@ def impute(
     device: Annotated[str, _option("device")] = "auto",
     seed: Annotated[int, _option("seed", min=0)] = 0,
     categorical: Annotated[Texts, _option("categorical")] = None,
+    skip: Annotated[Texts, _option("skip")] = None,
+    fill_all: Annotated[bool, _option("fill_all")] = False,
     bounds: Annotated[Texts, _option("bounds")] = None,
     kind: Annotated[Texts, _option("kind")] = None,
     derived: Annotated[Texts, _option("derived")] = None,
@@ -209,6 +213,8 @@ def impute(
                 estimate=estimate,
                 categorical_features=categorical or None,
                 schema=kinds or None,
+                skip=skip or None,
+                fill_all=fill_all,
                 derived=formulas or None,
                 inequalities=inequality or None,
                 random_state=seed,
@@ -216,7 +222,7 @@ def impute(
                 time_budget=time_budget,
                 model_uncertainty=model_uncertainty,
                 checkpoint=checkpoint,
-                **given,
+                **{"empty": "keep", **given},
             )
             # Mistakes are told before a file is read that may be long.
             imputer._check_parameters()
@@ -368,6 +374,9 @@ def _check_columns(imputer: DiffPuter, frame: Any) -> None:
         bounds=imputer.bounds,
         schema=imputer.schema,
         max_levels=imputer.max_levels,
+        skip=imputer.skip,
+        empty=imputer.empty,
+        fill_all=imputer.fill_all,
     )
     Constraints(imputer.derived, imputer.inequalities).check(table, schema)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
-KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models")
+KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models", "empty")
 
 #: Parameters of the library whose option has another name.
 _OPTIONS_OF = {
@@ -28,6 +28,8 @@ _REMEDIES = {
     "say so when the table is read": "name it with --missing",
     "convert them, for example with pandas.to_numeric(errors='coerce')": "write all of them as numbers",
     "in the schema": "by --kind",
+    "name them in skip": "name them with --skip",
+    "set fill_all=True": "use --fill-all",
     "leave an end open": "leave an end empty",
     "it with dt.tz_localize": "it",
 }
