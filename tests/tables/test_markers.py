@@ -63,6 +63,11 @@ def test_quotes_tell_an_answer_from_a_missing_cell_and_are_kept(tmp_path):
     assert (tmp_path / "b.csv").read_text() == R_QUOTED.replace(",NA,3", ',"NA",3').replace(",NA\n", ",2\n")
 
 
+def test_quotes_of_one_word_tell_too(tmp_path):
+    table = read(tmp_path, 'code,n\nDE,1\n"NA",2\nFR,\nUS,4\nNA,5\n')
+    assert table.frame["code"].isna().tolist() == [False] * 4 + [True]
+
+
 @pytest.mark.parametrize(
     ("column", "n_missing"),
     {

@@ -7,7 +7,7 @@ cell is always missing. Of a word, the first rule that applies decides:
 2. in a column whose other values are numbers, dates or yes and no, or mostly have no letter (postal codes):
    missing. In a column without any other value: missing too;
 3. in quotes, where other cells of the column have none or where the file has the word without quotes as
-   well: an answer. Without quotes, where all other cells of the column have them: missing;
+   well: an answer. Without quotes, where all other cells of the column or the same word have them: missing;
 4. NaN, nan, NULL, null: missing. No questionnaire has them;
 5. NA among two-letter codes: an answer;
 6. a word that is missing in another column by rule 2: missing;
@@ -129,7 +129,8 @@ def find_missing(
         taken: dict[tuple[str, bool], bool] = {}
         for (word, is_quoted), count in found[j].items():
             told = stated.of(name, word)
-            is_missing, reason = told or _decide(word, is_quoted, texts, values[j], quoted_columns[j], file)
+            quotes = quoted_columns[j] or ((word, True) in found[j] and word in file.bare)
+            is_missing, reason = told or _decide(word, is_quoted, texts, values[j], quotes, file)
             taken[word, is_quoted] = is_missing
             words.append(MarkerWord(name, word, count, is_missing, reason, told is not None))
         gone.append(_where(texts, taken))
