@@ -97,7 +97,7 @@ def test_every_setting_can_be_set():
         "random_state",
         "device",
     }
-    own |= {"time_budget", "checkpoint", "progress", "model_uncertainty"}
+    own |= {"skip", "fill_all", "time_budget", "checkpoint", "progress", "model_uncertainty"}
     assert set(DiffPuter().get_params()) == own | set(KNOWN_SETTINGS)
 
 
@@ -300,6 +300,7 @@ def test_checkpoint_is_kept_and_used(plain, tmp_path):
 
 
 def test_quiet_says_nothing(plain):
+    plain_frame(400).to_csv(plain, index=False)  # enough to be sure of every column
     result = run("impute", plain, "--quiet")
     assert (result.stdout, result.stderr) == ("", "")
 

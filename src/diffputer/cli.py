@@ -15,7 +15,17 @@ import typer
 
 from . import __version__
 from .benchmark.cli import app as bench
-from .cli_options import MISSING_HELP, check_bounds, command_of, pair, read_bounds, read_settings, words_here
+from .cli_options import (
+    KEEP_HELP,
+    MISSING_HELP,
+    ONLY_MISSING_HELP,
+    check_bounds,
+    command_of,
+    pair,
+    read_bounds,
+    read_settings,
+    words_here,
+)
 from .cli_results import check_report, summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
@@ -41,7 +51,9 @@ _IN, _OUT, _FIT = "Input", "Output", "Model"
 _KINDS = "continuous, integer, boolean, categorical, datetime, duration, time, or text, which is not filled"
 #: The options of ``impute`` by parameter: panel, value and help.
 _HELP = {
-    "missing": (_IN, "MARKER", MISSING_HELP),
+    "missing": (_IN, "[COL=]WORD", MISSING_HELP),
+    "keep": (_IN, "[COL=]WORD", KEEP_HELP),
+    "only_missing": (_IN, "[COL=]WORD", ONLY_MISSING_HELP),
     "delimiter": (_IN, "D", "Between the cells of text."),
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
@@ -72,6 +84,8 @@ _HELP = {
     "device": (_FIT, "auto|cpu|cuda|mps", "Where to compute."),
     "seed": (_FIT, "N", "Same seed, same answer."),
     "categorical": (_FIT, "COL", "A column of numbers that are categories. Repeatable."),
+    "skip": (_FIT, "COL", "A column that keeps its missing values. Repeatable."),
+    "fill_all": (_FIT, None, "Also impute text that is no category: comments, addresses, identifiers."),
     "bounds": (_FIT, "COL:LOW:HIGH", "Filled values stay inside; an empty end is open. Repeatable."),
     "kind": (_FIT, "COL=KIND", f"What a column holds: {_KINDS}. Repeatable."),
     "derived": (_FIT, "COL=FORMULA", 'A column computed from others: "total=a + b". Repeatable.'),
@@ -122,6 +136,8 @@ def impute(
     context: typer.Context,
     input: Annotated[str, _Input],
     missing: Annotated[Texts, _option("missing")] = None,
+    keep: Annotated[Texts, _option("keep")] = None,
+    only_missing: Annotated[Texts, _option("only_missing")] = None,
     delimiter: Annotated[Text, _option("delimiter")] = None,
     encoding: Annotated[Text, _option("encoding")] = None,
     decimal: Annotated[Text, _option("decimal")] = None,
@@ -140,6 +156,8 @@ def impute(
     device: Annotated[str, _option("device")] = "auto",
     seed: Annotated[int, _option("seed", min=0)] = 0,
     categorical: Annotated[Texts, _option("categorical")] = None,
+    skip: Annotated[Texts, _option("skip")] = None,
+    fill_all: Annotated[bool, _option("fill_all")] = False,
     bounds: Annotated[Texts, _option("bounds")] = None,
     kind: Annotated[Texts, _option("kind")] = None,
     derived: Annotated[Texts, _option("derived")] = None,
@@ -195,6 +213,8 @@ def impute(
                 estimate=estimate,
                 categorical_features=categorical or None,
                 schema=kinds or None,
+                skip=skip or None,
+                fill_all=fill_all,
                 derived=formulas or None,
                 inequalities=inequality or None,
                 random_state=seed,
@@ -202,7 +222,7 @@ def impute(
                 time_budget=time_budget,
                 model_uncertainty=model_uncertainty,
                 checkpoint=checkpoint,
-                **given,
+                **{"empty": "keep", **given},
             )
             # Mistakes are told before a file is read that may be long.
             imputer._check_parameters()
@@ -211,12 +231,14 @@ def impute(
         table = read_table_file(
             input,
             missing=missing or (),
+            keep=keep or (),
+            only_missing=only_missing or None,
             delimiter=delimiter,
             encoding=encoding,
             decimal=decimal,
             thousands=thousands,
             format=formats[0],
-            known=None if model is None else imputer.schema_.spellings(),
+            schema=None if model is None else imputer.schema_,
         )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
@@ -352,6 +374,9 @@ def _check_columns(imputer: DiffPuter, frame: Any) -> None:
         bounds=imputer.bounds,
         schema=imputer.schema,
         max_levels=imputer.max_levels,
+        skip=imputer.skip,
+        empty=imputer.empty,
+        fill_all=imputer.fill_all,
     )
     Constraints(imputer.derived, imputer.inequalities).check(table, schema)
 

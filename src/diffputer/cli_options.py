@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
-KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models")
+KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models", "empty")
 
 #: Parameters of the library whose option has another name.
 _OPTIONS_OF = {
@@ -28,13 +28,19 @@ _REMEDIES = {
     "say so when the table is read": "name it with --missing",
     "convert them, for example with pandas.to_numeric(errors='coerce')": "write all of them as numbers",
     "in the schema": "by --kind",
+    "name them in skip": "name them with --skip",
+    "set fill_all=True": "use --fill-all",
     "leave an end open": "leave an end empty",
     "it with dt.tz_localize": "it",
 }
-#: Of the option --missing.
-MISSING_HELP = (
-    f"A word for a missing cell, besides empty, {', '.join(filter(None, DEFAULT_MARKERS))}. Repeatable."
+#: Of the options --missing, --keep and --only-missing.
+MISSING_HELP = "A word for a missing cell, in all columns or one. Repeatable."
+KEEP_HELP = (
+    f"A word that is an answer, such as NA for Namibia. {', '.join(filter(None, DEFAULT_MARKERS))} are "
+    "missing among numbers and dates, and some of them answers among words: a warning says what was decided. "
+    "Repeatable."
 )
+ONLY_MISSING_HELP = "Exactly this word, and empty cells, are missing. Repeatable."
 
 
 def words_here(context: typer.Context) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from .cli_options import MISSING_HELP, pair, words_here
+from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, pair, words_here
 from .cli_results import check_report
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
@@ -35,7 +35,9 @@ def _option(name: str, panel: str, value: str | None, words: str, **more: Any) -
 _Input = typer.Argument(
     metavar="INPUT", help="A CSV, TSV (also .gz), Parquet or Arrow file; - is standard input."
 )
-_Missing = _option("missing", _IN, "MARKER", MISSING_HELP)
+_Missing = _option("missing", _IN, "[COL=]WORD", MISSING_HELP)
+_Keep = _option("keep", _IN, "[COL=]WORD", KEEP_HELP)
+_OnlyMissing = _option("only_missing", _IN, "[COL=]WORD", ONLY_MISSING_HELP)
 _Delimiter = _option("delimiter", _IN, "D", "Between the cells of text.", show_default="found out")
 _Encoding = _option("encoding", _IN, "E", "Of text.", show_default="utf-8")
 _Decimal = _option("decimal", _IN, ".|,", "In the numbers of text.", show_default="found out")
@@ -75,6 +77,8 @@ def compare(
     context: typer.Context,
     input: Annotated[str, _Input],
     missing: Annotated[Texts, _Missing] = None,
+    keep: Annotated[Texts, _Keep] = None,
+    only_missing: Annotated[Texts, _OnlyMissing] = None,
     delimiter: Annotated[Text, _Delimiter] = None,
     encoding: Annotated[Text, _Encoding] = None,
     decimal: Annotated[Text, _Decimal] = None,
@@ -116,11 +120,16 @@ def compare(
         from .tables.files import read_table_file
 
         given = {
-            "missing": missing, "delimiter": delimiter, "encoding": encoding, "decimal": decimal,
+            "missing": missing, "keep": keep, "only_missing": only_missing,
+            "delimiter": delimiter, "encoding": encoding, "decimal": decimal,
             "thousands": thousands, "format": format,
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
         table = read_table_file(input, **reading)
+        answers = [word for word in table.marker_words if not (word.taken_for_missing or word.stated)]
+        if answers:  # lines of Python that read the file must keep them too
+            kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]
+            reading = {**reading, "keep": list(dict.fromkeys(kept))}
         result = run_comparison(
             table.frame,
             methods=None

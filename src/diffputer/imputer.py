@@ -17,6 +17,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import persistence
+from .analysis.verdicts import warn_of_weak, weak_columns
 from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
@@ -71,6 +72,14 @@ class DiffPuter(Parameters):
         ``["start <= end"]``: filled cells keep to it.
     max_levels : int
         Levels of a category that are modelled; rarer ones are kept but never filled in.
+    skip : sequence of names, positions or booleans, optional
+        Columns that keep their missing values. Their observed values inform the imputation of others.
+    empty : {"zero", "keep"}
+        What numbers without any observed value get: 0 with a warning, as by scikit-learn's
+        ``keep_empty_features=True``, or nothing. Booleans, categories, text, dates and durations without
+        any observed value stay missing.
+    fill_all : bool
+        Also impute text that is no category: comments, addresses, identifiers. By default it stays missing.
     random_state : int, RandomState or None
         Same seed, same table: same fit (without time_budget). Rows are filled whatever their order or number.
     device : str
@@ -149,9 +158,13 @@ planned_steps
             bounds=self.bounds,
             schema=self.schema,
             max_levels=self.max_levels,
+            skip=self.skip,
+            empty=self.empty,
+            fill_all=bool(self.fill_all),
             codes=cast(Codes, settings.codes) if isinstance(settings, PaperSettings) else "levels",
         )
         self._read_constraints().check(table, self._encoder.schema)
+        self._refuse_skipped_in_constraints(table)
         self.seed_ = resolve_seed(self.random_state)
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
@@ -162,6 +175,8 @@ planned_steps
             if self._holes(table).any():
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
+        useless = result is not None and result.best.useless  # then the same is true of most columns
+        warn_of_weak(weak_columns(self.schema_, None if useless else self.held_out_scores_))
         return self
 
     def _take_over(self, result: EMResult | None) -> None:
@@ -394,6 +409,18 @@ planned_steps
         columns = (schema.columns[j] for j in bounded_columns(schema.names, self.bounds, self.schema))
         bounds = {c.name: (c.lower, c.upper) for c in columns if c.kind.is_numeric}
         return Constraints(self.derived, self.inequalities, bounds)
+
+    def _refuse_skipped_in_constraints(self, table: Table) -> None:
+        """A column cannot keep its missing values and be computed from others."""
+        schema = self._encoder.schema
+        if not (self.derived or self.inequalities) or not any(column.skip for column in schema):
+            return
+        tied = self._read_constraints().on(table, schema).positions.values()
+        if both := [schema.columns[position].name for position in tied if schema.columns[position].skip]:
+            raise InputError(
+                f"A skipped column must not be in a formula or an inequality; {both[0]!r} is. Leave it out "
+                "of one of them."
+            )
 
     def _holes(self, table: Table) -> NDArray[np.bool_]:
         """Missing cells in columns that are modelled. Shape: [n, columns that are modelled]."""

@@ -16,6 +16,7 @@ from .errors import SettingError
 from .runtime.devices import resolve_device
 from .settings import (
     DEFAULT_ENGINE,
+    EMPTY,
     ESTIMATES,
     MODEL_UNCERTAINTIES,
     PRECISIONS,
@@ -69,6 +70,9 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         derived: Derived | None = None,
         inequalities: Sequence[str] | None = None,
         max_levels: int = 200,
+        skip: Sequence[Any] | None = None,
+        empty: str = "zero",
+        fill_all: bool = False,
         random_state: Any = None,
         device: str = "auto",
         precision: str = "auto",
@@ -125,6 +129,9 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.derived = derived
         self.inequalities = inequalities
         self.max_levels = max_levels
+        self.skip = skip
+        self.empty = empty
+        self.fill_all = fill_all
         self.random_state = random_state
         self.device = device
         self.precision = precision
@@ -176,6 +183,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Refuse what cannot be, and give the device and the settings that the parameters mean."""
         check_choice("estimate", self.estimate, ESTIMATES)
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("empty", self.empty, EMPTY)
         check_choice("model_uncertainty", self.model_uncertainty, MODEL_UNCERTAINTIES)
         check_number("bootstrap_models", self.bootstrap_models, 2, 10_000, closed=True, whole=True)
         check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)

@@ -21,6 +21,8 @@ DEFAULT_ENGINE = ENGINES[0]
 #: Which qualities an engine knows; "auto" is the first that suits the device.
 QUALITIES = {"conditional": ("auto", "fast", "balanced", "best"), "paper": ("auto", "fast", "paper")}
 ESTIMATES = ("mean", "median")
+#: What numbers without any observed value get: zero, as in scikit-learn, or nothing.
+EMPTY = ("zero", "keep")
 PRECISIONS = ("auto", "float32", "bfloat16")
 #: How draws tell that the model itself is uncertain.
 MODEL_UNCERTAINTIES = ("linear", "none", "bootstrap")

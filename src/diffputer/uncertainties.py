@@ -69,7 +69,8 @@ class Uncertainty:
             known = np.where(np.isnan(cells.level), x, cells.level)
             lower, upper = (np.where(np.isnan(end), known, end) for end in (cells.lower, cells.upper))
             unit = np.where(encoder.n_levels > 0, 1.0, encoder.deviation)
-            holes = table.missing[:, encoder.blocks]
+            imputed = np.array([not column.skip for column in encoder.schema])
+            holes = (table.missing & imputed)[:, encoder.blocks]
             seconds = np.array(
                 [1e-6 if column.kind in _IN_MICROSECONDS else 1.0 for column in encoder.schema]
             )

@@ -108,17 +108,17 @@ def test_a_column_filled_from_a_handful_of_cells_is_a_warning_whatever_it_holds(
         }
     )
     page = make_report(frame, draws_of(frame))
-    title = "Filled from very few observed cells"
+    title = "Columns imputed from little evidence"
     found = {
         column["name"]: [words for _, name, words in column["warnings"] if name == title]
         for column in data_of(page)["columns"]
     }
     assert found == {
         "x": [],
-        "once": ["1 observed cell for 239"],
-        "same": ["5 observed cells for 235"],
-        "few": ["5 observed cells for 235"],
-        "level": ["5 observed cells for 235"],
+        "once": ["1 known values, 100% missing"],
+        "same": ["5 known values, 98% missing"],
+        "few": ["5 known values, 98% missing"],
+        "level": ["5 known values, 98% missing"],
     }
 
 

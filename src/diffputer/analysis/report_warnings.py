@@ -11,14 +11,13 @@ import pandas as pd
 from ..tables.schema import Status
 from .diagnostics import Convergence
 from .origin import Origin
-from .verdicts import USELESS, Verdict, judge_line
+from .verdicts import USELESS, WEAK_TITLE, WEAK_WORDS, Verdict, judge_line, weak_columns
 from .views import View
 from .wording import count, share_text, short
 
 UNLIKELY = 0.01  # probability of a level nowhere being filled in that is reported
 PILED = 0.05  # share of filled values at an end of the range beyond that of observed ones
 MOSTLY = 0.5  # share of missing cells from which a column is called mostly missing
-SCARCE = 30  # observed cells
 
 SERIOUS, LOOK, NOTE = "serious", "look", "note"
 
@@ -75,6 +74,9 @@ def find_warnings(
         *_about_filled(charts, drifts, unfilled, places),
         *_about_levels(view),
     ]
+    weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, origin.held_out)}
+    if weak := {place: words for place, words in weak.items() if not left[place]}:
+        found.append(Concern(LOOK, WEAK_TITLE, WEAK_WORDS, weak))
     if n_draws == 1 and view.missing.any():
         words = "One completed table cannot show how far filled values might be off. Ask for several draws."
         found.append(Concern(NOTE, "Only one completed table", words))
@@ -121,7 +123,6 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
     counts = view.missing.sum(axis=0).tolist()
     empty: dict[int, str] = {}
     mostly: dict[int, str] = {}
-    scarce: dict[int, str] = {}
     constant: dict[int, str] = {}
     remain: dict[int, str] = {}
     for place, column in enumerate(view.schema):
@@ -137,20 +138,15 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
             constant[place] = f"always {short(column.fill, 30)}"
         if left[place] == counts[place]:
             continue
-        if n - counts[place] < SCARCE:
-            scarce[place] = f"{count(n - counts[place], 'observed cell')} for {counts[place] - left[place]:,}"
-        elif counts[place] / n > MOSTLY and column.status != Status.CONSTANT:
+        if counts[place] / n > MOSTLY and column.status != Status.CONSTANT:
             mostly[place] = f"{share_text(counts[place] / n)} missing"
     sorts = [
         (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
          "stands there now is a placeholder. Leave them out of analyses.", empty),
-        (LOOK, "Filled from very few observed cells", f"Fewer than {SCARCE} values were observed. What is "
-        "filled in rests "
-         "on them alone, and draws cannot show how far it may be off.", scarce),
         (LOOK, "Mostly missing", "More was filled in than observed. Results that lean on these columns lean "
          "on the model; report them with several draws, and without these columns.", mostly),
-        (NOTE, "Cells that are left missing", "These columns were not modelled: free text, identifiers, or "
-         "columns that the model does not know.", remain),
+        (NOTE, "Cells that are left missing", "These columns were not imputed: free text, identifiers, "
+         "skipped columns, or columns that the model does not know.", remain),
         (NOTE, "Columns of one value", "Every observed cell is the same, and so is every filled "
         "one.", constant),
     ]  # fmt: skip

@@ -1,17 +1,34 @@
-"""Was a column predicted? The error of held-out cells beside that of the mean, with an error bar."""
+"""Was a column predicted? The error of held-out cells beside that of the mean, with an error bar.
+
+And which columns are imputed from little evidence, which the fit warns of and the report lists.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ..tables.schema import Kind
+from ..errors import warn_about_data
+from ..tables.schema import Kind, Schema, Status
 
 USELESS = 0.98  # share of the baseline's error from which a column counts as not predicted
 USEFUL = 0.8  # share that must be out of reach of the error bar before it does
 Z = 1.645  # standard errors to each side: 90 %
 SPREAD = 0.8  # deviation, between cells, of the difference of both errors, in units of the baseline's error
+
+
+FEW_KNOWN = 50  # observed values below which a column is imputed from little evidence
+MOSTLY_MISSING = 0.8  # share of missing values above which it is
+WEAK_TITLE = "Columns imputed from little evidence"
+WEAK_WORDS = (
+    f"Fewer than {FEW_KNOWN} values are known, more than {MOSTLY_MISSING:.0%} are missing, or held-out "
+    "values were imputed no better than by the column's mean or most frequent category. Check these "
+    "columns before you use them, or name them in skip to keep their missing values."
+)
+_MOST_NAMED = 12
 
 
 class Verdict(StrEnum):
@@ -77,3 +94,67 @@ def judge_line(line: Any) -> Verdict:
     levels = not Kind(str(line.kind)).is_numeric
     known = float(getattr(line, "ratio_error", math.nan))
     return judge(float(line.error), float(line.baseline), int(line.n), levels=levels, ratio_error=known)
+
+
+@dataclass(frozen=True)
+class WeakColumn:
+    """A column that is imputed from little evidence, and why.
+
+    Attributes
+    ----------
+    column : hashable
+        Its name.
+    reasons : tuple of str
+        In a few words each.
+    """
+
+    column: Hashable
+    reasons: tuple[str, ...]
+
+
+def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
+    """Find the columns that are imputed from little evidence.
+
+    Parameters
+    ----------
+    schema : Schema
+        Of a fitted imputer: ``imputer.schema_``.
+    held_out : pandas.DataFrame, optional
+        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error.
+
+    Returns
+    -------
+    list of WeakColumn
+        Of the columns that have missing values and get imputed ones.
+
+    Examples
+    --------
+    >>> from diffputer.tables.schema import Column
+    >>> schema = Schema((Column("deck", "categorical", levels=("A", "B"), n_observed=20, n_missing=180),))
+    >>> weak_columns(schema)
+    [WeakColumn(column='deck', reasons=('20 known values', '90% missing'))]
+    """
+    lines = {} if held_out is None else {line.Index: line for line in held_out.itertuples()}
+    found = []
+    for column in schema:
+        if column.status not in (Status.MODELLED, Status.CONSTANT) or column.skip or not column.n_missing:
+            continue
+        share = column.n_missing / (column.n_missing + column.n_observed)
+        reasons = [f"{column.n_observed} known values"] if column.n_observed < FEW_KNOWN else []
+        if share > MOSTLY_MISSING:
+            reasons.append(f"{share:.0%} missing")
+        line = lines.get(column.name)
+        if line is not None and line.ratio + getattr(line, "ratio_error", math.nan) >= 1:  # neither is NaN
+            own = "mean" if column.kind.is_numeric else "most frequent category"
+            reasons.append(f"held-out error {line.ratio:.2f} times that of the {own}")
+        if reasons:
+            found.append(WeakColumn(column.name, tuple(reasons)))
+    return found
+
+
+def warn_of_weak(columns: Sequence[WeakColumn]) -> None:
+    """Warn once of all columns that are imputed from little evidence, as the report words it."""
+    if columns:
+        shown = ", ".join(f"{one.column!r} ({', '.join(one.reasons)})" for one in columns[:_MOST_NAMED])
+        more = f" and {len(columns) - _MOST_NAMED:,} more" if len(columns) > _MOST_NAMED else ""
+        warn_about_data(f"{WEAK_TITLE}: {shown}{more}. {WEAK_WORDS}")

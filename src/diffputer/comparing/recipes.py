@@ -79,7 +79,7 @@ class Source:
         options: list[str] = []
         for name, value in self.reading.items():
             for one in value if isinstance(value, list | tuple) else [value]:
-                options += [f"--{name}", str(one)]
+                options += [f"--{name.replace('_', '-')}", str(one)]
         for column in self.wishes.get("categorical_features") or []:
             options += ["--categorical", str(column)]
         schema = self.wishes.get("schema")

@@ -31,7 +31,18 @@ _BOMS = (  # the longer ones first: UTF-32-LE begins as UTF-16-LE does
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _limit_lock = threading.Lock()
+_QUOTED = "\0"  # stands before a quoted marker while the text is split; no text file holds it
 _ANNOUNCEMENT = re.compile('("?(?i:sep)=)([^"\r\n])("?(?:\r\n|\n|\r))')  # Excel's first line, as in sep=;
+
+
+class QuotedMarker(str):
+    """A cell whose text is a marker of missing cells and stands in quotes: it may be an answer.
+
+    Programs that tell the text "NA" from a missing cell write quotes around the text and none around the
+    marker; the csv module forgets which cells were quoted.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ class CsvStyle:
     quoted_header : bool
         Whether names are quoted even when they need not be.
     quoted_columns : tuple of bool
-        Whether the cells of a column are; empty means none.
+        Whether the cells of a column are, but for markers of missing cells; empty means none.
     announcement : tuple of str
         What stands before and after the delimiter on a line above the names that tells it; mostly none.
     """
@@ -90,7 +101,7 @@ def parse_csv(
     header : list of str
         Names of the columns.
     columns : list of list of str
-        The cells, column by column.
+        The cells, column by column; a marker of missing cells in quotes is a `QuotedMarker`.
     style : CsvStyle
         For `render_csv`.
 
@@ -119,7 +130,14 @@ def parse_csv(
     with _cells_of_any_length(len(text)):
         if delimiter is None:
             delimiter = _find_delimiter(text[:_SAMPLE])
-        header, columns = _parse(text, delimiter, name)
+        marked, n_quoted = _quoted_marker(delimiter).subn(rf'"{_QUOTED}\1"', text)
+        header, columns = _parse(marked, delimiter, name)
+    if n_quoted:
+        header = [column.removeprefix(_QUOTED) for column in header]
+        columns = [
+            [QuotedMarker(cell[1:]) if cell.startswith(_QUOTED) else cell for cell in column]
+            for column in columns
+        ]
     text = text.lstrip("\r\n")
     quoted_header, quoted_columns = _find_quoting(text[:_SAMPLE], delimiter, len(header))
     line_end = re.search(r"\r\n|\n|\r", text)
@@ -139,7 +157,8 @@ def parse_csv(
 def render_csv(header: Sequence[str], columns: Sequence[Sequence[str]], style: CsvStyle) -> bytes:
     """Join a header and columns of cells into delimited text.
 
-    Cells are quoted where they need it, and in the columns that the style quotes throughout.
+    Cells are quoted where they need it, and in the columns that the style quotes throughout. Markers of
+    missing cells are quoted where they were when read.
 
     Examples
     --------
@@ -150,7 +169,13 @@ def render_csv(header: Sequence[str], columns: Sequence[Sequence[str]], style: C
     lonely = len(header) == 1  # an empty cell of its own would be an empty line, which is no row
 
     def cell(text: str, quote: bool) -> str:
-        if (quote and text) or (lonely and not text) or needs_quotes(text):
+        is_marked = isinstance(text, QuotedMarker)
+        if (
+            is_marked
+            or (quote and text and text not in DEFAULT_MARKERS)
+            or (lonely and not text)
+            or needs_quotes(text)
+        ):
             return '"' + text.replace('"', '""') + '"'
         return text
 
@@ -261,6 +286,13 @@ def _parse(text: str, delimiter: str, name: str) -> tuple[list[str], list[list[s
     return header, [list(column) for column in zip(*rows, strict=True)]
 
 
+def _quoted_marker(delimiter: str) -> re.Pattern[str]:
+    """Whole cells that are a marker in quotes; in a quoted cell no quote stands beside a delimiter alone."""
+    words = "|".join(map(re.escape, filter(None, DEFAULT_MARKERS)))
+    outside = f"[^{re.escape(delimiter)}\r\n]"
+    return re.compile(f'(?<!{outside})"([ \t]*(?:{words})[ \t]*)"(?!{outside})')
+
+
 def _find_delimiter(sample: str) -> str:
     """The delimiter that splits the header, and then the most rows into as many cells; comma if none does."""
     best, best_score = ",", (0.0, 0)
@@ -283,7 +315,7 @@ def _find_delimiter(sample: str) -> str:
 
 
 def _find_quoting(sample: str, delimiter: str, width: int) -> tuple[bool, tuple[bool, ...]]:
-    """Whether all names are quoted, and for each column whether all its cells that hold something are."""
+    """Whether all names are quoted, and for each column whether all cells are that are not missing."""
     end = re.escape(delimiter)
     cell = re.compile(f'(?:"((?:[^"]|"")*)"|([^{end}\r\n]*))({end}|\r\n|\r|\n|\\Z)')
     quoted, bare = [0] * width, [0] * width
@@ -294,7 +326,7 @@ def _find_quoting(sample: str, delimiter: str, width: int) -> tuple[bool, tuple[
         if match.group(2):
             header_bare += in_header
             if not in_header and column < width:
-                bare[column] += 1
+                bare[column] += match.group(2).strip() not in DEFAULT_MARKERS
         elif match.group(1) and not in_header and column < width:
             quoted[column] += 1
         column += 1

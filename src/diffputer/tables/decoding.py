@@ -191,7 +191,7 @@ def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> 
     if column.status == Status.CONSTANT:
         check_storage(column, cells, all_missing)
         storage = target_storage(column, cells, all_missing)
-    elif fill is None or not _holds(storage, fill):
+    elif fill is not None and not _holds(storage, fill):
         fill = neutral_value(cells)  # an empty column may have any dtype now
     if fill is None:
         return None

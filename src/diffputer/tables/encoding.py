@@ -111,6 +111,9 @@ class TableEncoder:
         bounds: Mapping[Any, tuple[Any, Any]] | None = None,
         schema: Schema | Mapping[Any, str] | None = None,
         max_levels: int = MAX_LEVELS,
+        skip: Sequence[Any] | npt.NDArray[Any] | None = None,
+        empty: str = "zero",
+        fill_all: bool = False,
         codes: Codes = "onehot",
         min_deviation: float = MIN_DEVIATION,
     ) -> TableEncoder:
@@ -120,7 +123,7 @@ class TableEncoder:
         ----------
         table
             What :func:`diffputer.tables.frames.read_table` returns.
-        categorical_features, bounds, schema, max_levels
+        categorical_features, bounds, schema, max_levels, skip, empty, fill_all
             See :func:`diffputer.tables.kinds.describe`.
         codes
             ``"onehot"``, ``"binary"``, ``"mixed"`` or ``"levels"``, the way in which categories are encoded.
@@ -146,6 +149,9 @@ class TableEncoder:
             bounds=bounds,
             schema=schema,
             max_levels=max_levels,
+            skip=skip,
+            empty=empty,
+            fill_all=fill_all,
         )
         means, deviations, frequent, coarse = [np.empty(0)], [np.empty(0)], {}, []
         for position, column in enumerate(found):
@@ -275,13 +281,13 @@ class TableEncoder:
         filled: dict[int, npt.NDArray[Any]] = {}
         for position, column in enumerate(self.schema):
             holes = table.missing[:, position]
-            if column.status in (Status.CONSTANT, Status.EMPTY) and holes.any():
+            if column.status in (Status.CONSTANT, Status.EMPTY) and holes.any() and not column.skip:
                 values = decode_constant(column, table.cells[position], int(holes.sum()), bool(holes.all()))
                 if values is not None:
                     filled[position] = values
         for position, column, block in self._modelled():
             cells, holes = table.cells[position], table.missing[:, position]
-            if not holes.any():
+            if column.skip or not holes.any():
                 continue
             check_storage(column, cells, bool(holes.all()))
             completed = np.asarray(x[holes, block], dtype=np.float64)

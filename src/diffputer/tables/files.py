@@ -20,8 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diffputer.errors import InputError, warn_about_data
-from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, parse_csv, render_csv
+from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, QuotedMarker, parse_csv, render_csv
+from diffputer.tables.markers import MarkerWord, find_missing, warn_of_words
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.schema import Schema
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
 from diffputer.tables.thousands import check_marks
 
@@ -53,6 +55,8 @@ class TableFile:
         What the text of each column stands for; empty without text.
     index : dict of int -> (pyarrow.Field, pyarrow.ChunkedArray)
         Columns of the file that pandas has for its index, by position; no part of ``frame``.
+    marker_words : tuple of MarkerWord
+        Words in columns of text that mark missing cells or might, and what they were taken for.
     """
 
     frame: Frame
@@ -60,27 +64,38 @@ class TableFile:
     text: Any = None
     columns: tuple[TextColumn, ...] = ()
     index: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
+    marker_words: tuple[MarkerWord, ...] = ()
 
 
 def read_table_file(
     path: PathLike,
     *,
     missing: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    only_missing: Sequence[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
     thousands: str | None = None,
     format: Kind | None = None,
-    known: Mapping[str, TextColumn] | None = None,
+    schema: Schema | None = None,
 ) -> TableFile:
-    """Read a CSV, TSV, Parquet or Arrow file.
+    """Read a CSV, TSV, Parquet or Arrow file as the command line does.
+
+    Empty cells of text are missing. NA, N/A, NaN, nan, null, NULL and None are missing among numbers, dates
+    and yes and no; among other words they may be answers: `diffputer.tables.markers` has the rules, and a
+    `DataWarning` says what was decided.
 
     Parameters
     ----------
     path : str or path
         The suffix tells the format; ``-`` is standard input, CSV unless ``format`` says otherwise.
     missing : sequence of str
-        Words that mark a missing cell in text, besides those of ``DEFAULT_MARKERS``.
+        Words that mark a missing cell in text, in all columns (``"?"``) or in one (``"age=?"``).
+    keep : sequence of str
+        Words that never do, in all columns (``"NA"``) or in one (``"country=NA"``).
+    only_missing : sequence of str, optional
+        Exactly these words, and empty cells, are missing; nothing else is looked for.
     delimiter, encoding, decimal : str, optional
         Of text; by default found out: comma, semicolon, tab or bar; UTF-8 or as the byte order mark says;
         point, or comma where semicolons part the cells and all numbers of the column have it.
@@ -88,9 +103,9 @@ def read_table_file(
         What parts the thousands of numbers in text; by default nothing does.
     format : {"csv", "tsv", "parquet", "arrow"}, optional
         Instead of the suffix.
-    known : dict of name -> TextColumn, optional
-        How columns were spelt in the text file of a fitted model: they are read in the same way if they can
-        be.
+    schema : Schema, optional
+        Of a fitted model: columns are read as its own file's were if they can be, and words that are its
+        categories are answers here too.
 
     Returns
     -------
@@ -127,8 +142,24 @@ def read_table_file(
     if kind == "tsv":
         delimiter = delimiter or "\t"
     header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
-    file_format = FileFormat(kind, gzipped, style)
-    return _typed(header, cells, file_format, (*DEFAULT_MARKERS, *missing), decimal, thousands, name, known)
+    check_marks(decimal, thousands)
+    gone, words = find_missing(
+        header,
+        cells,
+        style.quoted_columns,
+        missing=missing,
+        keep=keep,
+        only_missing=only_missing,
+        decimal_marks=tuple(mark for mark in (".", ",") if mark != thousands)
+        if decimal is None
+        else (decimal,),
+        thousands=thousands or "",
+        answers=[(column.name, level) for column in schema or () for level in column.levels],
+    )
+    warn_of_words(words)
+    known = None if schema is None else schema.spellings()
+    table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
+    return replace(table, marker_words=tuple(words))
 
 
 def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
@@ -156,7 +187,8 @@ def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
         cells = table.text[name].tolist()
         rows = np.flatnonzero(filled[:, j])
         for row, value in zip(rows, completed[name].iloc[rows], strict=True):
-            cells[row] = column.spell(value)
+            spelt = column.spell(value)
+            cells[row] = QuotedMarker(spelt) if spelt in DEFAULT_MARKERS else spelt  # an answer, not missing
         text[name] = pd.Series(cells, dtype=object)
     return pd.DataFrame(text)
 
@@ -249,22 +281,19 @@ def write_long(
 def _typed(
     header: list[str],
     cells: list[list[str]],
+    missing: list[list[bool]],
     file_format: FileFormat,
-    markers: Sequence[str],
     decimal: str | None,
     thousands: str | None,
     name: str,
     known: Mapping[str, TextColumn] | None,
 ) -> TableFile:
     """Give every column of text its kind and its values."""
-    check_marks(decimal, thousands)
     if describe_column(header).kind in ("integer", "number"):
         warn_about_data(
             f"The first line of a file must hold the column names, but in {name} it holds numbers "
             f"({', '.join(header[:3])}, ...). If these are data, put a line with names above them."
         )
-    gone = {marker.strip() for marker in markers}
-    missing = [[text.strip() in gone for text in texts] for texts in cells]
     observed = [
         [text for text, absent in zip(texts, holes, strict=True) if not absent]
         for texts, holes in zip(cells, missing, strict=True)

@@ -4,7 +4,7 @@ The rules, in order; the user's ``schema`` and ``categorical_features`` come bef
 
 * floating-point columns whose observed values are all whole (pandas reads integers with holes so) are
   integers;
-* text of which nearly every value is distinct is free text or an identifier, and passed through;
+* text that is no category (identifiers, comments, addresses) is passed through;
 * of a category with very many levels the most frequent ones are modelled; rarer ones stay where they are;
 * filled numbers, dates, durations and times stay inside the observed range unless ``bounds`` say otherwise.
 """
@@ -27,12 +27,10 @@ from diffputer.tables.cells import DAY, SECOND, Cells, Family, Floats, Storage
 from diffputer.tables.clock import from_number, step_to_number, to_number, to_wall_clock
 from diffputer.tables.frames import Table
 from diffputer.tables.schema import Column, Kind, Schema, Status, unknown_names
-from diffputer.tables.suspicions import find_markers, reads_as_numbers
-from diffputer.tables.wishes import read_wishes
+from diffputer.tables.suspicions import find_markers, reads_as_numbers, why_free_text
+from diffputer.tables.wishes import chosen_names, read_wishes
 
 MAX_LEVELS = 200
-TEXT_MIN_OBSERVED = 10  # fewer values say nothing about whether they repeat
-TEXT_MIN_DISTINCT = 0.9  # share of distinct values above which text is free text or an identifier
 LARGEST_WHOLE = 2.0**53  # beyond it every double is whole, which says nothing
 
 _STEPS = (DAY, 3600 * SECOND, 60 * SECOND, SECOND, 1000.0, 1.0)
@@ -65,8 +63,9 @@ class _Notes:
         passed = []
         if self.text:
             passed.append(
-                f"Nearly every value is distinct in {', '.join(self.text)}. To fill such a column, name it "
-                "in categorical_features, or convert it to numbers or dates if it holds them."
+                f"This text is no category: {', '.join(self.text)}. To impute such a column, name it in "
+                "categorical_features, or convert it to numbers or dates if it holds them; set fill_all=True "
+                "to impute all of them."
             )
             if any("numbers but for " in words for words in self.text):
                 passed.append("If a word among numbers marks a missing value, say so when the table is read.")
@@ -74,7 +73,7 @@ class _Notes:
             passed.append(f"This type cannot be modelled: {', '.join(self.unsupported)}. Convert or drop it.")
         if passed:
             warn_about_data(
-                "Some columns are passed through as they are, holes included. " + " ".join(passed)
+                "Some columns are passed through as they are, missing values included. " + " ".join(passed)
             )
         if self.numeric:
             warn_about_data(
@@ -100,13 +99,12 @@ class _Notes:
             )
         rules = []
         if self.filled:
-            rules.append(f"Filled with a fixed value: {', '.join(self.filled)}.")
+            rules.append(f"Imputed by zero: {', '.join(self.filled)}.")
         if self.left:
-            rules.append(f"Left missing, for nothing plausible can be written: {', '.join(self.left)}.")
+            rules.append(f"Left missing: {', '.join(self.left)}.")
         if rules:
             warn_about_data(
-                "Columns without any observed value cannot be modelled. " + " ".join(rules) + " Drop them, "
-                "or fill them before."
+                "Columns without any observed value cannot be modelled. " + " ".join(rules) + " Drop them."
             )
 
 
@@ -117,6 +115,9 @@ def describe(
     bounds: Mapping[Any, tuple[Any, Any]] | None = None,
     schema: Schema | Mapping[Any, str] | None = None,
     max_levels: int = MAX_LEVELS,
+    skip: Sequence[Any] | npt.NDArray[Any] | None = None,
+    empty: str = "zero",
+    fill_all: bool = False,
 ) -> Schema:
     """Find the schema of a table.
 
@@ -134,6 +135,12 @@ def describe(
         Column name -> kind, or an edited :class:`Schema`, where the rules guess wrong.
     max_levels
         How many levels of a category are modelled, the most frequent ones.
+    skip
+        Columns that keep their missing values, as ``categorical_features`` names columns.
+    empty
+        ``"zero"`` gives numbers without any observed value 0, ``"keep"`` leaves them missing.
+    fill_all
+        Whether text that is no category is modelled as if it were one.
 
     Returns
     -------
@@ -162,34 +169,31 @@ def describe(
     limits = dict(bounds or {})
     if unknown := [name for name in limits if name not in table.names]:
         raise unknown_names(unknown, table.names)
+    skipped = chosen_names(table.names, skip, "skip")
+    skipped += [name for name, wish in wishes.items() if wish.skip]
     notes = _Notes()
     columns = []
     for position, name in enumerate(table.names):
         n_missing = int(table.missing[:, position].sum())
-        cells = table.cells[position]
-        kind = table.column_type(position, cells)
-        base = Column(name, Kind.TEXT, n_observed=table.n_rows - n_missing, n_missing=n_missing, type=kind)
-        columns.append(_column(cells, base, wishes.get(name), limits.get(name), max_levels, notes))
+        cells, wish, stated = table.cells[position], wishes.get(name), limits.get(name)
+        base = Column(
+            name,
+            Kind.TEXT,
+            n_observed=table.n_rows - n_missing,
+            n_missing=n_missing,
+            skip=name in skipped,
+            type=table.column_type(position, cells),
+        )
+        columns.append(_column(cells, base, wish, stated, max_levels, notes, empty, fill_all))
     notes.say()
     return Schema(tuple(columns))
 
 
 def neutral_value(cells: Cells) -> Any:
-    """What goes into a column without any observed value; None where nothing plausible can be written."""
-    storage = cells.storage
-    if storage.family == Family.NUMBER:
-        return 0 if storage.whole else 0.0
-    if storage.family == Family.BOOLEAN:
-        return False
-    if storage.family == Family.LABEL:
-        if storage.levels:
-            return storage.levels[0]
-        return "missing" if not storage.closed and _is_text(cells) else None
-    return "missing" if storage.family == Family.NOTHING and storage.dtype == "object" else None
-
-
-def _is_text(cells: Cells) -> bool:
-    return cells.levels is not None or pt.is_string(cells.array.type) or pt.is_large_string(cells.array.type)
+    """Zero for a column of numbers without any observed value, as scikit-learn has it; None for others."""
+    if cells.storage.family != Family.NUMBER:
+        return None
+    return 0 if cells.storage.whole else 0.0
 
 
 def _possible(storage: Storage) -> list[Kind]:
@@ -207,7 +211,14 @@ def _possible(storage: Storage) -> list[Kind]:
 
 
 def _column(
-    cells: Cells, base: Column, wish: Column | None, bounds: Any, max_levels: int, notes: _Notes
+    cells: Cells,
+    base: Column,
+    wish: Column | None,
+    bounds: Any,
+    max_levels: int,
+    notes: _Notes,
+    empty: str,
+    fill_all: bool,
 ) -> Column:
     """Describe one column; ``base`` has its name and counts."""
     storage = cells.storage
@@ -230,10 +241,10 @@ def _column(
         return replace(base, kind=kind, status=Status.PASSED_THROUGH)
     column = replace(base, kind=kind, timezone=storage.timezone, ordered=storage.ordered)
     if base.n_observed == 0:
-        return _empty(cells, column, wish, bounds, notes)
+        return _empty(cells, column, wish, bounds, notes, empty)
     if kind.is_numeric:
         return _numeric(cells, column, wish, bounds, notes)
-    return _discrete(cells, column, wish, max_levels, notes)
+    return _discrete(cells, column, wish, max_levels, notes, fill_all)
 
 
 def _guess(cells: Cells, base: Column) -> Kind:
@@ -248,15 +259,19 @@ def _guess(cells: Cells, base: Column) -> Kind:
     return Kind.INTEGER if whole else Kind.CONTINUOUS
 
 
-def _empty(cells: Cells, column: Column, wish: Column | None, bounds: Any, notes: _Notes) -> Column:
-    fill = neutral_value(cells) if wish is None or wish.fill is None else wish.fill
+def _empty(
+    cells: Cells, column: Column, wish: Column | None, bounds: Any, notes: _Notes, empty: str
+) -> Column:
+    fill = None if wish is None else wish.fill
+    if fill is None and empty == "zero" and not column.skip:
+        fill = neutral_value(cells)
     if fill is not None and bounds is not None and cells.storage.family == Family.NUMBER:
         low, high = _read_bounds(column, bounds)
         fill = type(fill)(min(max(fill, low), high))
     if fill is None:
         notes.left.append(f"{column.name!r} ({cells.storage.dtype})")
     else:
-        notes.filled.append(f"{column.name!r} with {fill!r}")
+        notes.filled.append(repr(column.name) if not fill else f"{column.name!r} (by {fill!r})")
     return replace(column, status=Status.EMPTY, fill=fill)
 
 
@@ -337,7 +352,9 @@ def _resolution(values: Floats, column: Column, storage: Storage) -> Any:
     return timedelta(microseconds=1)
 
 
-def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int, notes: _Notes) -> Column:
+def _discrete(
+    cells: Cells, column: Column, wish: Column | None, max_levels: int, notes: _Notes, fill_all: bool
+) -> Column:
     codes, found = cells.labels()
     counts = np.bincount(codes[codes >= 0], minlength=len(found))
     levels = [level for level, count in zip(found, counts.tolist(), strict=True) if count]
@@ -348,9 +365,10 @@ def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int
         return column
     text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
     numeric = reads_as_numbers(levels) if text else ""
-    free = column.n_observed >= TEXT_MIN_OBSERVED and len(sizes) > TEXT_MIN_DISTINCT * column.n_observed
-    if text and free and not cells.storage.declared:
-        notes.text.append(f"{column.name!r} ({len(sizes)} distinct values{numeric and ', ' + numeric})")
+    may_be_free = text and not cells.storage.declared and not fill_all
+    free = may_be_free and why_free_text(list(map(str, levels)), column.n_observed, column.n_missing)
+    if free:
+        notes.text.append(f"{column.name!r} ({free}{numeric and ', ' + numeric})")
         return replace(column, kind=Kind.TEXT, status=Status.PASSED_THROUGH)
     if numeric:
         notes.numeric.append(f"{column.name!r} ({numeric})")

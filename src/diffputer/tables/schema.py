@@ -8,9 +8,7 @@ A :class:`Schema` is found by :func:`diffputer.tables.kinds.describe`, printed f
 ``constant``
     one observed value only: its holes get that value;
 ``empty``
-    nothing was observed: numbers get 0, booleans False, text (and untyped ``object`` columns)
-    ``"missing"``, categories their first declared level; dates, durations, times, categories without
-    levels and columns of the null type stay missing, since nothing plausible can be written there;
+    nothing was observed: numbers get 0, unless ``empty="keep"``; all others stay missing;
 ``passed through``
     free text, identifiers and types that cannot be modelled: returned as they are, holes included.
 """
@@ -86,6 +84,8 @@ class Column:
         The time zone of a column of dates, if it has one.
     fill
         What goes into the holes of a constant or an empty column; None where they stay missing.
+    skip
+        Whether its missing values are kept; its observed values inform the imputation of others.
     n_observed, n_missing
         Counts of cells when the schema was found.
     type
@@ -105,6 +105,7 @@ class Column:
     fill: Any = None
     n_observed: int = 0
     n_missing: int = 0
+    skip: bool = False
     type: ColumnType | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -239,7 +240,8 @@ class Schema:
         rows = [("name", "kind", "status", "levels or range", "missing")]
         for column in self.columns:
             share = column.n_missing / max(column.n_observed + column.n_missing, 1)
-            rows.append((str(column.name), column.kind, column.status, _contents(column), f"{share:.1%}"))
+            status = "skipped" if column.skip else str(column.status)
+            rows.append((str(column.name), column.kind, status, _contents(column), f"{share:.1%}"))
         width = [max(len(row[k]) for row in rows) for k in range(5)]
         return "\n".join(
             "  ".join(cell.ljust(width[k]) for k, cell in enumerate(row[:4])) + "  " + row[4].rjust(width[4])

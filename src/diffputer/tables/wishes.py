@@ -30,7 +30,7 @@ def read_wishes(
         wishes = {name: Column(name, parse_kind(kind, name)) for name, kind in schema.items()}
     if unknown := [name for name in wishes if name not in names]:
         raise unknown_names(unknown, names)
-    for name in _chosen(names, categorical_features):
+    for name in chosen_names(names, categorical_features, "categorical_features"):
         if name in wishes and wishes[name].kind != Kind.CATEGORICAL:
             raise InputError(
                 f"A column can have one kind only; column {name!r} is in categorical_features and is "
@@ -40,20 +40,21 @@ def read_wishes(
     return wishes
 
 
-def _chosen(names: tuple[Hashable, ...], chosen: Sequence[Any] | npt.NDArray[Any] | None) -> list[Hashable]:
+def chosen_names(
+    names: tuple[Hashable, ...], chosen: Sequence[Any] | npt.NDArray[Any] | None, parameter: str
+) -> list[Hashable]:
     """Names, positions or a mask, as names."""
     if chosen is None:
         return []
     if not isinstance(chosen, str) and not isinstance(chosen, Iterable):
         raise InputError(
-            "categorical_features must be a list of names or positions, or a mask, however: it is "
-            f"{chosen!r}."
+            f"{parameter} must be a list of names or positions, or a mask, however: it is {chosen!r}."
         )
     items = [chosen] if isinstance(chosen, str) else list(chosen)
     if items and all(isinstance(item, bool | np.bool_) for item in items):
         if len(items) != len(names):
             raise InputError(
-                f"A mask must have one entry for each column; categorical_features has {len(items)} entries "
+                f"A mask must have one entry for each column; {parameter} has {len(items)} entries "
                 f"and the table {len(names)} columns. Name the columns instead."
             )
         return [name for name, wanted in zip(names, items, strict=True) if wanted]
