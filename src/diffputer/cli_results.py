@@ -52,6 +52,7 @@ def summarise_run(
     from rich.text import Text as Cell
 
     from .analysis.summary import as_cells, in_words, summarise
+    from .held_out import overall_error
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
         lines = summarise(table.frame, completed, imputer.schema_)
@@ -64,12 +65,11 @@ def summarise_run(
         if rows:
             Console(stderr=True).print(shown)
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
-        tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
-        if tried:
-            best = imputer.trace_[imputer._result.best_round - 1] if imputer._result else tried[-1]
+        scores, n_missing = imputer.held_out_scores_, {line.name: line.n_missing for line in lines}
+        if scores is not None and (overall := overall_error(scores, n_missing)) is not None:
             session.say(
-                f"error on held-out cells {best.held_out_error:.2f} standard deviations "
-                f"(column means: {best.baseline_error:.2f})"
+                f"error on held-out cells {overall[0]:.2f} standard deviations "
+                f"(column means: {overall[1]:.2f})"
             )
     session.say(f"wrote {' and '.join(session.written)}")
 

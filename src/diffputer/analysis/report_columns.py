@@ -16,7 +16,7 @@ from ..tables.cells import DAY, Cells
 from ..tables.clock import from_number
 from ..tables.schema import Column, Kind
 from .style import fit_to_axis
-from .summary import write_number
+from .summary import as_declared, write_number
 from .views import centre_and_deviation, common_codes
 from .wording import share_text, short
 
@@ -268,6 +268,7 @@ class _Axis:
 
 def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -> dict[str, Any]:
     codes, levels = common_codes([cells, *drawn])
+    levels = [as_declared(column, level) for level in levels]
     observed = codes[0][~holes]
     observed = observed[observed >= 0]
     filled = np.array([one[holes] for one in codes[1:]]).reshape(len(drawn), -1)

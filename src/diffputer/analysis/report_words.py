@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .origin import Origin
+from ..held_out import overall_error
 from .profiles import MissingnessProfile
 from .report_facts import Facts
 from .wording import count, short
@@ -61,18 +61,18 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def overall_errors(origin: Origin) -> tuple[float, float] | None:
-    """Give the error of all held-out cells and that of column means; None where nothing was held out."""
-    scores = origin.held_out
-    if scores is not None and scores["n"].sum() > 0:
-        known = scores[scores["n"] > 0]
-        error, baseline = (
-            (known[name] * known["n"]).sum() / known["n"].sum() for name in ("error", "baseline")
-        )
-        return float(error), float(baseline)
-    lines = [line for line in origin.trace if not math.isnan(line.held_out_error)]
+def overall_errors(facts: Facts) -> tuple[float, float, int] | None:
+    """Give the held-out error of columns with missing values, that of column means, and the cells.
+
+    None where nothing was held out; 0 cells where their number is not known.
+    """
+    scores = facts.origin.held_out
+    n_missing = {one.column.name: one.n_missing for one in facts.columns}
+    if scores is not None:
+        return overall_error(scores, n_missing)
+    lines = [line for line in facts.origin.trace if not math.isnan(line.held_out_error)]
     best = min(lines, key=lambda line: line.held_out_error, default=None)
-    return None if best is None else (best.held_out_error, best.baseline_error)
+    return None if best is None else (best.held_out_error, best.baseline_error, 0)
 
 
 def methods_text(facts: Facts) -> str:
@@ -96,10 +96,10 @@ def methods_text(facts: Facts) -> str:
     )
     times = f" {facts.n_draws} times" if facts.n_draws > 1 else ""
     words.append(f"Missing cells were filled in{times}{by}{f' ({made})' if made else ''}.")
-    if (scores := overall_errors(origin)) is not None:
-        cells = "" if origin.held_out is None else f"{int(origin.held_out['n'].sum()):,} "
+    if (scores := overall_errors(facts)) is not None:
+        cells = f"{scores[2]:,} observed cells of these columns" if scores[2] else "observed cells"
         words.append(
-            f"On {cells}observed cells that were hidden from the fit, the mean absolute error was "
+            f"On {cells} that were hidden from the fit, the mean absolute error was "
             f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "
             f"{scores[1]:.2f} for column means and most frequent categories."
         )
