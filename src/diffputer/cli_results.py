@@ -36,7 +36,8 @@ def write_report_of(
         write_bytes(path, make_report(table.frame, completed[0], title=title).encode())
     elif draws is None:
         part = match_columns(table, imputer.schema_).part
-        write_report(imputer, part, path, N_DRAWS, title=title, command=command)
+        as_file = "written to the file"
+        write_report(imputer, part, path, N_DRAWS, title=title, command=command, written_as=as_file)
     else:
         origin = dataclasses.replace(origin_of(imputer), command=command)
         page = make_report(table.frame, completed, schema=imputer.schema_, origin=origin, title=title)
@@ -44,7 +45,12 @@ def write_report_of(
 
 
 def summarise_run(
-    session: Reporter, table: TableFile, completed: Sequence[Any], imputer: DiffPuter, seconds: float
+    session: Reporter,
+    table: TableFile,
+    completed: Sequence[Any],
+    imputer: DiffPuter,
+    seconds: float,
+    draws: int | None,
 ) -> None:
     """Say what was filled, how well, and where it went."""
     from rich.console import Console
@@ -70,6 +76,12 @@ def summarise_run(
             session.say(
                 f"error on held-out cells {overall[0]:.2f} standard deviations "
                 f"(column means: {overall[1]:.2f})"
+            )
+        if draws is None and any(line.n_missing > line.n_left for line in lines):
+            session.say(
+                "best guesses vary less than the true values: for statistics such as standard errors and "
+                "correlations use --draws M",
+                "note",
             )
     session.say(f"wrote {' and '.join(session.written)}")
 

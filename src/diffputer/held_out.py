@@ -71,9 +71,7 @@ class ColumnErrors:
         )
 
 
-def overall_error(
-    scores: pd.DataFrame, n_missing: Mapping[Hashable, int]
-) -> tuple[float, float, int] | None:
+def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tuple[float, float, int] | None:
     """Error and baseline over the held-out cells of the columns that have missing values, and their number.
 
     Other columns are never imputed, so that their errors say nothing about the result. All columns count

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..held_out import overall_error
+from ..tables.schema import Column, Status
 from .profiles import MissingnessProfile
 from .report_facts import Facts
 from .wording import count, short
 
+_USED = (Status.MODELLED, Status.CONSTANT)
 SAME = 0.95  # correlation of holes from which columns are said to be missing together
 
 GLOSSARY = {
@@ -88,14 +90,33 @@ def methods_text(facts: Facts) -> str:
     if not p.n_missing:
         return words[0]
     by = f" by {origin.method}" if origin.method else ""
+    if origin.method.startswith("DiffPuter"):
+        left_out = [one.column for one in facts.columns if one.column.status not in _USED]
+        if left_out:
+            listed = [f"{short(one.name, 22) or '(no name)'} ({_why(one)})" for one in left_out]
+            words.append(f"The model does not use {_list(listed)}.")
     version = origin.software.get("diffputer", "")
     made = ", ".join(
         part
         for part in (version and f"diffputer {version}", "" if origin.seed is None else f"seed {origin.seed}")
         if part
     )
-    times = f" {facts.n_draws} times" if facts.n_draws > 1 else ""
-    words.append(f"Missing cells were filled in{times}{by}{f' ({made})' if made else ''}.")
+    made = f" ({made})" if made else ""
+    if facts.written:
+        which = f": {origin.estimate}" if origin.estimate else ""
+        words.append(
+            f"Missing values were imputed once{by}{made}, each with a single best estimate{which}. Best "
+            "estimates vary less than the true values; statistics such as standard errors and correlations "
+            f"need multiple imputations. {count(facts.n_draws, 'random draw')} of the same model, shown here "
+            "for comparison, are not part of the result."
+        )
+    elif facts.n_draws > 1:
+        words.append(
+            f"Missing values were imputed {facts.n_draws} times{by}{made}: the result is "
+            f"{facts.n_draws} multiple imputations."
+        )
+    else:
+        words.append(f"Missing values were imputed once{by}{made}.")
     if (scores := overall_errors(facts)) is not None:
         cells = f"{scores[2]:,} observed cells of these columns" if scores[2] else "observed cells"
         words.append(
@@ -104,8 +125,13 @@ def methods_text(facts: Facts) -> str:
             f"{scores[1]:.2f} for column means and most frequent categories."
         )
     if facts.n_left:
-        words.append(f"{count(facts.n_left, 'cell')} in columns that were not modelled stay missing.")
+        names = [one.column.name for one in facts.columns if one.n_left]
+        words.append(f"{count(facts.n_left, 'cell')} stay missing, in {_list(names)}.")
     return " ".join(words)
+
+
+def _why(column: Column) -> str:
+    return str(column.kind) if column.status == Status.PASSED_THROUGH else str(column.status)
 
 
 def reasons(facts: Facts) -> list[str]:

@@ -27,7 +27,11 @@ FEWEST_ROWS = 20
 #: Why a column is left out.
 TEXT = "text or identifier"
 #: How warnings begin that tell of columns which are left out here.
-_OF_LEFT_OUT = ("Some columns are passed through", "Identifiers and row numbers", "Columns without any observed value")
+_OF_LEFT_OUT = (
+    "Some columns are passed through",
+    "Identifiers and row numbers",
+    "Columns without any observed value",
+)
 
 
 @dataclass(frozen=True, eq=False)

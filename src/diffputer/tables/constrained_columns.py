@@ -43,9 +43,7 @@ def find_place(table: Table, label: Any, schema: Schema | None, *, number: bool)
     if schema is not None:
         column = schema.columns[position]
         if is_binary(column):  # 0 and 1 are numbers to a formula
-            column = dataclasses.replace(
-                column, kind=Kind.INTEGER, levels=(), lower=0, upper=1, resolution=1
-            )
+            column = dataclasses.replace(column, kind=Kind.INTEGER, levels=(), lower=0, upper=1, resolution=1)
     else:
         kind = _KINDS.get(cells.storage.family, Kind.TEXT)
         kind = Kind.CATEGORICAL if cells.storage.declared else kind
