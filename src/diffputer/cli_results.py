@@ -58,7 +58,7 @@ def summarise_run(
     from rich.text import Text as Cell
 
     from .analysis.summary import as_cells, in_words, summarise
-    from .held_out import overall_error
+    from .analysis.verdicts import overall_error
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
         lines = summarise(table.frame, completed, imputer.schema_)

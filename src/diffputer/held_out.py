@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,29 +68,6 @@ class ColumnErrors:
             },
             index=pd.Index([column.name for column in chosen], tupleize_cols=False, name="column"),
         )
-
-
-def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tuple[float, float, int] | None:
-    """Error and baseline over the held-out cells of the columns that have missing values, and their number.
-
-    Other columns are never imputed, so that their errors say nothing about the result. All columns count
-    where none has missing values; None where none of their cells was held out.
-
-    Examples
-    --------
-    >>> scores = pd.DataFrame(
-    ...     {"n": [10, 30], "error": [0.5, 0.1], "baseline": [1.0, 0.8]}, index=["age", "town"]
-    ... )
-    >>> overall_error(scores, {"age": 7, "town": 0})
-    (0.5, 1.0, 10)
-    """
-    imputed = scores[[n_missing.get(name, 0) > 0 for name in scores.index]]
-    counted = imputed if len(imputed) else scores
-    n = int(counted["n"].sum())
-    if not n:
-        return None
-    error, baseline = (float((counted[name] * counted["n"]).sum() / n) for name in ("error", "baseline"))
-    return error, baseline, n
 
 
 def choose_held_out(

@@ -153,7 +153,7 @@ def test_identifiers_inform_no_other_column(name: str, values: Any) -> None:
         ("year", np.arange(1940, 2020)),
         ("index", np.arange(80) * 3),  # an index of something
         ("patient_id", np.arange(80) // 2),  # two rows of each
-        ("x1", np.arange(80)[::-1]),
+        ("t", np.arange(80)),
         ("user_id", np.arange(80) + 0.5),
     ],
 )

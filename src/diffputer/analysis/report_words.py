@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..held_out import overall_error
 from ..tables.schema import Column, Status
 from .profiles import MissingnessProfile
 from .report_facts import Facts
+from .verdicts import overall_error
 from .wording import count, short
 
 _USED = (Status.MODELLED, Status.CONSTANT)
@@ -118,7 +118,9 @@ def methods_text(facts: Facts) -> str:
     else:
         words.append(f"Missing values were imputed once{by}{made}.")
     if (scores := overall_errors(facts)) is not None:
-        cells = f"{scores[2]:,} observed cells of these columns" if scores[2] else "observed cells"
+        cells = "observed cells"
+        if scores[2]:
+            cells = f"{scores[2]:,} observed cells of the columns with missing values"
         words.append(
             f"On {cells} that were hidden from the fit, the mean absolute error was "
             f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "

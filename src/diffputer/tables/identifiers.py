@@ -7,7 +7,7 @@ must say it as well:
 * a name that means an identifier (``id``, ``PassengerId``, ``patient_id``, ``uuid``, ``rownames``) or that
   a file did not have (empty, ``Unnamed: 0``): any whole numbers that are all distinct;
 * a name that often does (``index``, ``row``, ``obs``, ``no``): a complete run that starts at 0 or 1;
-* a name that R invents for a column without one (``X``, ``X1``, ``...1``): the first column, and a complete
+* a name that R invents for a column without one (``X``, ``...1``): the first column, and a complete
   run in the order of the rows.
 
 Arrays have no names, so that none of their columns is taken for an identifier.
@@ -28,7 +28,7 @@ FEWEST = 10  # values; fewer distinct ones say nothing
 _LAST_WORDS = {"id", "uuid", "guid"}
 _CLEAR = {"", "rowid", "rowname", "rownames", "pk"}
 _OFTEN = {"index", "idx", "key", "row", "rownumber", "rownum", "rowno", "no", "nr", "obs", "observation"}
-_INVENTED = {"x", "x1", "1"}
+_INVENTED = {"X", "...1"}
 
 
 def is_identifier(name: Hashable, position: int, cells: Cells) -> bool:
@@ -48,9 +48,7 @@ def is_identifier(name: Hashable, position: int, cells: Cells) -> bool:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", " ", name).casefold().split()
     joined = "".join(words)
     clear = joined in _CLEAR or words[0] == "unnamed" or words[-1] in _LAST_WORDS
-    if not clear and joined not in _OFTEN | _INVENTED:
-        return False
-    if not clear and joined in _INVENTED and position > 0:
+    if not clear and joined not in _OFTEN and (name not in _INVENTED or position > 0):
         return False
     values = cells.numbers()
     observed = values[~np.isnan(values)]
