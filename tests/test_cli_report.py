@@ -32,6 +32,58 @@ def test_a_report_beside_the_best_guess(plain: Path, tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "plain.imputed.csv").notna().all().all()
 
 
+def test_a_report_describes_the_values_that_were_written(plain: Path, tmp_path: Path) -> None:
+    out, report = tmp_path / "full.csv", tmp_path / "report.html"
+    run("impute", plain, "-o", out, "--report", report)
+    page, missing = data_of(report.read_text(encoding="utf-8")), plain_frame().isna()
+    full = pd.read_csv(out)
+    assert len(page["groups"]) == 3  # observed, written, draws
+    for column in page["columns"]:
+        filled = full[column["name"]][missing[column["name"]]]
+        stats = {row[0]: row[1:] for row in column["stats"]}
+        if column["kind"] == "continuous":
+            assert float(stats["mean"][1]) == pytest.approx(filled.mean(), rel=1e-3)
+            assert float(stats["standard deviation"][1]) == pytest.approx(filled.std(ddof=0), rel=1e-3)
+            assert stats["mean"][1] != stats["mean"][2]
+            assert sum(column["chart"]["written"]) == pytest.approx(1, abs=0.01)
+            assert all(len(cell) == 9 for cell in column["chart"]["cells"])
+        else:
+            shares = dict(zip(column["chart"]["levels"], column["chart"]["written"], strict=True))
+            assert shares == pytest.approx({level: (filled == level).mean() for level in shares}, abs=1e-4)
+
+
+def test_the_methods_sentence_is_true_of_the_run(plain: Path, tmp_path: Path) -> None:
+    best, draws = tmp_path / "best.html", tmp_path / "draws.html"
+    plain_frame().assign(id=range(60)).to_csv(plain, index=False)
+    run("impute", plain, "--report", best, "--seed", "7", "--estimate", "median", "--quality", "fast")
+    run("impute", plain, "--report", draws, "--draws", "3")
+    once, several = (Page(path.read_text(encoding="utf-8")).text for path in (best, draws))
+    for words in ("conditional engine", "quality fast", "seed 7", "single best estimate", "median", "id (id"):
+        assert words in once
+    assert "imputed 3 times" in several
+    assert "quality balanced" in several
+    assert "single best estimate" not in several
+    assert len(data_of(draws.read_text())["groups"]) == 2
+
+
+def test_the_terminal_says_once_that_best_guesses_vary_less(plain: Path) -> None:
+    assert run("impute", plain).stderr.count("--draws") == 1
+    assert "--draws" not in run("impute", plain, "--draws", "2").stderr
+    assert run("impute", plain, "--quiet").stderr == ""
+
+
+def test_headline_errors_count_columns_with_missing_values(tmp_path: Path) -> None:
+    frame = plain_frame(200)
+    frame["noise"] = np.random.default_rng(0).normal(size=200).round(3)  # complete, and unpredictable
+    imputer = DiffPuter(random_state=0, max_steps=30, progress=False).fit(frame)
+    scores = imputer.held_out_scores_.drop(index="noise")
+    error = (scores["error"] * scores["n"]).sum() / scores["n"].sum()
+    imputer.report(frame, tmp_path / "report.html", n_draws=2)
+    text = Page((tmp_path / "report.html").read_text()).text
+    assert f"On {scores['n'].sum():,} observed cells" in text
+    assert f"mean absolute error was {error:.2f}" in text
+
+
 def test_a_report_of_draws_and_of_a_saved_model(plain: Path, tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{k}.html" for k in range(3))
     model = tmp_path / "model"
@@ -67,7 +119,11 @@ def test_the_imputer_reports_on_old_and_new_rows(tmp_path: Path, tiny: dict[str,
     imputer.report(frame, path, n_draws=2)
     whole = data_of(path.read_text(encoding="utf-8"))
     imputer.sample(frame, n_draws=2).report(path, title="Draws")
-    assert data_of(path.read_text(encoding="utf-8")) == whole
+    draws = data_of(path.read_text(encoding="utf-8"))
+    assert [c["chart"]["filled"] for c in draws["columns"]] == [
+        c["chart"]["filled"] for c in whole["columns"]
+    ]
+    assert not any(c["chart"]["written"] for c in draws["columns"])  # here the draws are the result
     assert "seed 3" in Page(path.read_text(encoding="utf-8")).text
     assert f"{imputer.engine} engine" in Page(path.read_text(encoding="utf-8")).text
 

@@ -257,7 +257,7 @@ def impute(
             write_report_of(report, table, completed, imputer, draws, input, command_of(context))
             session.written.append(report)
         if not quiet:
-            summarise_run(session, table, completed, imputer, time.perf_counter() - started)
+            summarise_run(session, table, completed, imputer, time.perf_counter() - started, draws)
 
 
 app.command()(compare)

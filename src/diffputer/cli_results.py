@@ -36,7 +36,8 @@ def write_report_of(
         write_bytes(path, make_report(table.frame, completed[0], title=title).encode())
     elif draws is None:
         part = match_columns(table, imputer.schema_).part
-        write_report(imputer, part, path, N_DRAWS, title=title, command=command)
+        as_file = "written to the file"
+        write_report(imputer, part, path, N_DRAWS, title=title, command=command, written_as=as_file)
     else:
         origin = dataclasses.replace(origin_of(imputer), command=command)
         page = make_report(table.frame, completed, schema=imputer.schema_, origin=origin, title=title)
@@ -44,7 +45,12 @@ def write_report_of(
 
 
 def summarise_run(
-    session: Reporter, table: TableFile, completed: Sequence[Any], imputer: DiffPuter, seconds: float
+    session: Reporter,
+    table: TableFile,
+    completed: Sequence[Any],
+    imputer: DiffPuter,
+    seconds: float,
+    draws: int | None,
 ) -> None:
     """Say what was filled, how well, and where it went."""
     from rich.console import Console
@@ -52,6 +58,7 @@ def summarise_run(
     from rich.text import Text as Cell
 
     from .analysis.summary import as_cells, in_words, summarise
+    from .analysis.verdicts import overall_error
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
         lines = summarise(table.frame, completed, imputer.schema_)
@@ -64,12 +71,17 @@ def summarise_run(
         if rows:
             Console(stderr=True).print(shown)
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
-        tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
-        if tried:
-            best = imputer.trace_[imputer._result.best_round - 1] if imputer._result else tried[-1]
+        scores, n_missing = imputer.held_out_scores_, {line.name: line.n_missing for line in lines}
+        if scores is not None and (overall := overall_error(scores, n_missing)) is not None:
             session.say(
-                f"error on held-out cells {best.held_out_error:.2f} standard deviations "
-                f"(column means: {best.baseline_error:.2f})"
+                f"error on held-out cells {overall[0]:.2f} standard deviations "
+                f"(column means: {overall[1]:.2f})"
+            )
+        if draws is None and any(line.n_missing > line.n_left for line in lines):
+            session.say(
+                "best guesses vary less than the true values: for statistics such as standard errors and "
+                "correlations use --draws M",
+                "note",
             )
     session.say(f"wrote {' and '.join(session.written)}")
 

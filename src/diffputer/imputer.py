@@ -319,7 +319,8 @@ planned_steps
         Returns
         -------
         Uncertainty
-            Standard deviations and interval ends of numbers, probabilities of levels.
+            Standard deviations and interval ends of numbers, probabilities of levels, and which estimates
+            (what ``transform`` returns) lie outside of their interval.
         """
         check_is_fitted(self)
         check_number("level", level, 0.0, 1.0, closed=False, whole=False)
@@ -335,7 +336,8 @@ planned_steps
             )
         ends, constrain = ((1 - level) / 2, (1 + level) / 2), self._constraints.on(table, self.schema_)
         with self._working() as progress:
-            cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress)
+            cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress, self.estimate)
+        cells.estimate = np.clip(cells.estimate, *self._result.bounds)  # as `transform` does
         return Uncertainty.of_cells(table, self._encoder, encoded.x, cells, constrain)
 
     def save(self, path: str | os.PathLike[str]) -> None:

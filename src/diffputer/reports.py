@@ -41,8 +41,11 @@ def origin_of(imputer: Any) -> Origin:
     if imputer._result is not None:
         engine = imputer._result.engine
         settings["model_uncertainty"] = _uncertainty_in_force(engine, imputer.model_uncertainty)
+    quality = imputer.quality
+    if imputer.engine == "conditional" and quality == "auto":
+        quality = "balanced"
     return Origin(
-        method=f"DiffPuter, {imputer.engine} engine",
+        method=f"DiffPuter, {imputer.engine} engine, quality {quality}",
         parameters=given,
         settings=settings,
         seed=imputer.seed_,
@@ -55,6 +58,7 @@ def origin_of(imputer: Any) -> Origin:
         },
         trace=tuple(imputer.trace_),
         held_out=imputer.held_out_scores_,
+        estimate=_estimate_in_words(imputer),
     )
 
 
@@ -67,6 +71,7 @@ def write_report(
     *,
     title: str = "",
     command: str = "",
+    written_as: str = "as transform returns",
 ) -> None:
     """Draw the rows of a table, or some of a long one, and write the report of it; see DiffPuter.report."""
     check_number("max_rows", max_rows, 1, 1 << 31, closed=True, whole=True)
@@ -84,8 +89,20 @@ def write_report(
         origin=dataclasses.replace(origin_of(imputer), command=command),
         rows=None if len(rows) == n_rows else rows,
         title=title,
+        written=imputer.transform(part),
+        written_as=written_as,
     )
     write_bytes(path, page.encode())
+
+
+def _estimate_in_words(imputer: Any) -> str:
+    """What `transform` of this imputer returns in place of missing values."""
+    if imputer._result is not None and imputer._result.falls_back:
+        return (
+            "the mean of the column or its most frequent category, as held-out cells were imputed no better"
+        )
+    middle = "median" if imputer.estimate == "median" else "expected value"
+    return f"the {middle} of a number, the most probable category"
 
 
 def _uncertainty_in_force(engine: Engine, model_uncertainty: str) -> str:

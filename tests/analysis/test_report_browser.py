@@ -63,6 +63,27 @@ NAMES = (
 )
 
 
+def test_the_view_opens_at_a_column_with_missing_values_and_shows_what_was_written(
+    browser: Browser, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({name: rng.normal(size=40) for name in ("full", "gaps")})
+    frame["town"] = rng.choice(["Bonn", "Rome"], 40)
+    frame.loc[::4, ["gaps", "town"]] = np.nan
+    best = frame.fillna({"gaps": frame["gaps"].mean(), "town": "Rome"})
+    (tmp_path / "page.html").write_text(make_report(frame, draws_of(frame, 3), written=best))
+    browser.open(tmp_path / "page.html")
+    assert browser.run("return document.querySelector('#shown h3').textContent") == "gaps"
+    heads = "return [...document.querySelectorAll('#shown thead th')].map(one => one.textContent)"
+    assert len(browser.run(heads)) == 4
+    assert browser.run("return document.querySelectorAll('#shown path.dl, #shown path.fl').length") == 2
+    browser.run("location.hash = '#c2'")
+    bars = "return document.querySelectorAll('#shown rect.o, #shown rect.f, #shown rect.d').length"
+    assert browser.until(bars, 9) >= 6
+    assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+    assert browser.complaints() == []
+
+
 def test_nothing_of_the_table_runs_and_every_chart_is_drawn(page: Browser) -> None:
     assert page.run("return document.scripts.length") == 2
     assert page.run("return document.querySelector('h1').textContent") == EVIL

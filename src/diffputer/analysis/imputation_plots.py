@@ -266,7 +266,7 @@ def _position(view: View, name: Hashable) -> int:
 
 def _can_be_drawn(axes: Axes, column: Column, cells: Sequence[Cells], holes: Booleans) -> bool:
     """Whether there is anything to draw; if not, say why."""
-    if column.status == Status.PASSED_THROUGH:
+    if column.status in (Status.PASSED_THROUGH, Status.IDENTIFIER):
         say(axes, "passed through")
         return False
     if all(bool((one.missing() | holes_of).all()) for one, holes_of in _sorts(cells, holes)):

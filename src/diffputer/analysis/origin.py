@@ -37,6 +37,8 @@ class Origin:
         By column: kind, n, error, baseline, ratio, ratio_error.
     command : str
         The command line, where there was one.
+    estimate : str
+        What ``transform`` imputes, in a few words.
     parts : sequence of Origin
         Of draws that several fits have made: each of them. What they share stands above.
     """
@@ -49,6 +51,7 @@ class Origin:
     trace: Sequence[Any] = ()
     held_out: pd.DataFrame | None = None
     command: str = ""
+    estimate: str = ""
     parts: Sequence[Origin] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,6 +74,7 @@ class Origin:
                 **{name: [to_plain(value, name) for value in scores[name]] for name in scores},
             },
             "command": self.command,
+            "estimate": self.estimate,
             "parts": [part.to_dict() for part in self.parts],
         }
 

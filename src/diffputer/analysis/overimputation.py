@@ -30,6 +30,7 @@ WHY_ALONE = {
     Status.CONSTANT: "one value only",
     Status.EMPTY: "no value",
     Status.PASSED_THROUGH: "free text or identifiers",
+    Status.IDENTIFIER: "identifiers",
 }
 
 

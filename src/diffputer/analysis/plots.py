@@ -192,7 +192,7 @@ def _plot_cells(axes: Axes, column: Column, groups: list[list[tuple[Cells, Boole
 
     Each group is cells and which rows of them, of one table or of several.
     """
-    if column.status == Status.PASSED_THROUGH or column.kind == Kind.TEXT:
+    if column.status in (Status.PASSED_THROUGH, Status.IDENTIFIER) or column.kind == Kind.TEXT:
         say(axes, "passed through")
         return False
     if not column.kind.is_numeric:

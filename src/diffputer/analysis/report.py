@@ -21,6 +21,8 @@ def make_report(
     origin: Origin | None = None,
     rows: NDArray[np.int64] | None = None,
     title: str = "",
+    written: Any = None,
+    written_as: str = "written to the file",
 ) -> str:
     """Report what was missing in a table, what was filled in, and how sure that is.
 
@@ -41,6 +43,11 @@ def make_report(
         Which rows of the table the completed ones have; by default all.
     title : str
         Of the page, such as the name of the table.
+    written : table, optional
+        The table that was written, where it holds best estimates; ``completed`` are then random draws of
+        the same rows, shown beside it for comparison.
+    written_as : str
+        What became of that table, in a few words.
 
     Returns
     -------
@@ -55,5 +62,14 @@ def make_report(
     >>> page.startswith("<!doctype html>"), "&lt;script&gt;</a>" in page
     (True, True)
     """
-    facts = gather(table, completed, schema=schema, origin=origin, rows=rows, title=title)
+    facts = gather(
+        table,
+        completed,
+        schema=schema,
+        origin=origin,
+        rows=rows,
+        title=title,
+        written=written,
+        written_as=written_as,
+    )
     return write_page(facts)

@@ -48,6 +48,13 @@ def drift_cell(one: ColumnFacts) -> tuple[str, float | None]:
     return f"{share_text(one.drift.distance)} <small>moved</small>", float(one.drift.distance)
 
 
+def group_names(facts: Facts) -> list[str]:
+    """What the page sets side by side: observed values, written ones and, where those are others, draws."""
+    if facts.written:
+        return ["observed", f"imputed ({facts.written})", "random draws, for comparison"]
+    return ["observed", f"imputed ({facts.n_draws:,} draws)" if facts.n_draws > 1 else "imputed"]
+
+
 def chart_data(facts: Facts) -> dict[str, Any]:
     """Give what the charts are drawn from."""
     columns = []
@@ -86,6 +93,7 @@ def chart_data(facts: Facts) -> dict[str, Any]:
         "together": facts.together,
         "trace": trace,
         "draws": facts.n_draws,
+        "groups": group_names(facts),
         "best": facts.convergence.best_round,
     }
 

@@ -16,7 +16,7 @@ from ..tables.cells import DAY, Cells
 from ..tables.clock import from_number
 from ..tables.schema import Column, Kind
 from .style import fit_to_axis
-from .summary import write_number
+from .summary import as_declared, write_number
 from .views import centre_and_deviation, common_codes
 from .wording import share_text, short
 
@@ -34,7 +34,13 @@ _FEW_DAYS = 3 * DAY  # within which dates are told with their time
 
 
 def chart_of(
-    column: Column, cells: Cells, drawn: list[Cells], holes: Booleans, rows: NDArray[np.int64], seed: int
+    column: Column,
+    cells: Cells,
+    drawn: list[Cells],
+    holes: Booleans,
+    rows: NDArray[np.int64],
+    seed: int,
+    written: Cells | None = None,
 ) -> dict[str, Any]:
     """Describe a column and what was filled into it.
 
@@ -48,12 +54,14 @@ def chart_of(
         Where it was missing, [n], and the number of each row in the table, [n].
     seed
         Of the choice of single cells.
+    written
+        Its cells in the table that was written, where that is none of ``drawn``.
 
     Returns
     -------
     dict
-        ``stats``: rows of name, observed, filled. ``sure``: how much draws differ, None where it cannot be
-        told. ``chart``: numbers or levels to draw, None where there is nothing.
+        ``stats``: rows of name, observed, written (where given), filled. ``sure``: how much draws
+        differ, None where it cannot be told. ``chart``: numbers or levels to draw, None without values.
 
     Examples
     --------
@@ -67,8 +75,8 @@ def chart_of(
     (['a', 'b'], [0.6667, 0.3333], [0.0, 1.0])
     """
     if column.kind.is_numeric:
-        return _numbers(column, cells, drawn, holes, rows, np.random.default_rng(seed))
-    return _levels(column, cells, drawn, holes)
+        return _numbers(column, cells, drawn, holes, rows, np.random.default_rng(seed), written)
+    return _levels(column, cells, drawn, holes, written)
 
 
 def _numbers(
@@ -78,12 +86,14 @@ def _numbers(
     holes: Booleans,
     rows: NDArray[np.int64],
     rng: np.random.Generator,
+    written: Cells | None,
 ) -> dict[str, Any]:
     observed = cells.numbers()
     observed = observed[~holes & np.isfinite(observed)]
     filled = np.array([one.numbers()[holes] for one in drawn]).reshape(len(drawn), -1)
     there = np.isfinite(filled).all(axis=0)
     filled, where = filled[:, there], rows[holes][there]
+    guess = None if written is None else written.numbers()[holes][there]
     _, deviation = centre_and_deviation(observed)
     sure = None
     if len(filled) > 1 and filled.size:
@@ -93,8 +103,9 @@ def _numbers(
             "width": _length(column, float(np.median(np.ptp(units, axis=0)) * deviation)),
             "draws": len(filled),
         }
+    groups = [observed, *([] if guess is None else [guess]), filled.ravel()]
     stats = [
-        [name, _write(column, name, observed, summary), _write(column, name, filled.ravel(), summary)]
+        [name, *(_write(column, name, values, summary) for values in groups)]
         for name, summary in _SUMMARIES.items()
     ]
     ends = [float(np.mean((filled == end).ravel())) for end in _ends(observed)] if filled.size else [0, 0]
@@ -103,7 +114,7 @@ def _numbers(
         "stats": stats,
         "sure": sure,
         "piled": _rounded(max(e - u for e, u in zip(ends, usual, strict=True))),
-        "chart": _histograms(column, observed, filled, where, rng) if observed.size else None,
+        "chart": _histograms(column, observed, filled, where, rng, guess) if observed.size else None,
     }
 
 
@@ -156,20 +167,26 @@ def _ends(values: Floats) -> tuple[float, float]:
 
 
 def _histograms(
-    column: Column, observed: Floats, filled: Floats, where: NDArray[np.int64], rng: np.random.Generator
+    column: Column,
+    observed: Floats,
+    filled: Floats,
+    where: NDArray[np.int64],
+    rng: np.random.Generator,
+    guess: Floats | None,
 ) -> dict[str, Any]:
-    """Count both in the same bins; place some filled cells on the same axis."""
+    """Count all in the same bins; place some filled cells on the same axis."""
     axis = _Axis()
-    groups = [observed, filled.ravel()]
-    (x, y), low, high = fit_to_axis(axis, column, groups)
+    groups = [observed, filled.ravel(), np.empty(0) if guess is None else guess]
+    (x, y, z), low, high = fit_to_axis(axis, column, groups)
     is_log = column.kind in (Kind.CONTINUOUS, Kind.INTEGER) and x is not observed
-    edges = _edges(x, y, low, high, is_log)
+    edges = _edges(x, np.concatenate([y, z]), low, high, is_log)
     low, high = float(edges[0]), float(edges[-1])
     y = y.reshape(len(filled), -1)
     chart: dict[str, Any] = {
         "type": "numbers",
         "observed": _shares(x, edges),
         "filled": _shares(y.ravel(), edges),
+        "written": [] if guess is None else _shares(z, edges),
         "draws": [_shares(one, edges) for one in y[:SHOWN_DRAWS]] if len(y) > 1 else [],
         "outside": _rounded(float(np.mean((x < low) | (x > high)))),
         "edges": [axis.write(edge, low, high) for edge in edges.tolist()],
@@ -188,10 +205,19 @@ def _histograms(
                 int(where[chosen[k]]) + 1,
                 *(round(float(place), 4) for place in places[:, k]),
                 *(axis.write(float(end), low, high) for end in ends[:, k]),
+                *_mark(z, int(chosen[k]), axis, low, high),
             ]
             for k in order
         ]
     return chart
+
+
+def _mark(z: Floats, cell: int, axis: _Axis, low: float, high: float) -> list[Any]:
+    """Place the written value of a cell; nothing where none was written but the draws."""
+    if not z.size:
+        return []
+    place = min(max((float(z[cell]) - low) / (high - low), 0.0), 1.0)
+    return [round(place, 4), axis.write(float(z[cell]), low, high)]
 
 
 def _edges(x: Floats, y: Floats, low: float, high: float, is_log: bool) -> Floats:
@@ -266,8 +292,12 @@ class _Axis:
         return f"{moment:%Y-%m-%d}" if high - low > 3 else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -> dict[str, Any]:
-    codes, levels = common_codes([cells, *drawn])
+def _levels(
+    column: Column, cells: Cells, drawn: list[Cells], holes: Booleans, written: Cells | None
+) -> dict[str, Any]:
+    codes, levels = common_codes([cells, *drawn, *([] if written is None else [written])])
+    guess = None if written is None else codes.pop()[holes]
+    levels = [as_declared(column, level) for level in levels]
     observed = codes[0][~holes]
     observed = observed[observed >= 0]
     filled = np.array([one[holes] for one in codes[1:]]).reshape(len(drawn), -1)
@@ -283,7 +313,9 @@ def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -
             "cells": [_rounded(float(np.mean(agreeing == k))) for k in range(1, len(filled) + 1)],
         }
     pooled = each.mean(axis=0) if len(each) else np.zeros(n)
-    order = [k for k in _order(column, levels, share) if share[k] > 0 or pooled[k] > 0]  # not just declared
+    own = [] if guess is None else [np.bincount(guess[guess >= 0], minlength=n) / max((guess >= 0).sum(), 1)]
+    occurs = np.sum([share, pooled, *own], axis=0) > 0  # not just declared
+    order = [k for k in _order(column, levels, share) if occurs[k]]
     n = len(order)
     shown = order[:LEVELS] if n > LEVELS + 1 else order
     names = [short(levels[k], VALUE) or "(empty)" for k in shown]
@@ -297,14 +329,16 @@ def _levels(column: Column, cells: Cells, drawn: list[Cells], holes: Booleans) -
         "levels": names,
         "observed": sums[0],
         "filled": sums[1] if filled.size else [],
+        "written": [_rounded(float(own[0][part].sum())) for part in parts] if own else [],
         "low": [min(column) for column in zip(*sums[2:], strict=True)] if len(filled) > 1 else [],
         "high": [max(column) for column in zip(*sums[2:], strict=True)] if len(filled) > 1 else [],
     }
-    top = [short(levels[int(np.argmax(one))], VALUE) if one.sum() else "" for one in (share, pooled)]
+    groups = [share, *own, pooled]
+    top = [short(levels[int(np.argmax(one))], VALUE) if one.sum() else "" for one in groups]
     stats = [
         ["most frequent", *top],
-        ["its share", *(share_text(float(one.max())) if one.sum() else "" for one in (share, pooled))],
-        ["levels that occur", *(f"{int((one > 0).sum()):,}" if one.sum() else "" for one in (share, pooled))],
+        ["its share", *(share_text(float(one.max())) if one.sum() else "" for one in groups)],
+        ["levels that occur", *(f"{int((one > 0).sum()):,}" if one.sum() else "" for one in groups)],
     ]
     return {"stats": stats, "sure": sure, "piled": 0.0, "chart": chart if observed.size else None}
 

@@ -71,6 +71,8 @@ class Facts:
     origin: Origin
     matrix: dict[str, Any]
     together: dict[str, Any]
+    written: str
+    """How the written values are called where they are best estimates beside the draws; else empty."""
     along: list[int]
     """Columns whose holes lie in some parts of the table rather than in others."""
 
@@ -88,6 +90,8 @@ def gather(
     origin: Origin | None,
     rows: NDArray[np.int64] | None,
     title: str,
+    written: Any = None,
+    written_as: str = "",
 ) -> Facts:
     """Look at a table and its completed forms; see `diffputer.analysis.report.make_report`."""
     origin = origin or Origin()
@@ -113,7 +117,10 @@ def gather(
     if not natives:
         raise InputError("At least one completed table is needed, however: there is none.")
     forms = [read_table(with_distinct_names(one)) for one in natives]
-    charts = _charts(sub, forms, seen)
+    guess = None
+    if written is not None:
+        guess = read_table(with_distinct_names(written if chosen is None else take_rows(written, chosen)))
+    charts = _charts(sub, forms, seen, guess)
     drifts = drift(part, natives, schema=view.schema).to_frame()
     unfilled = never_filled(part, natives, schema=view.schema)
     missing = profile(table, schema=view.schema)
@@ -131,6 +138,7 @@ def gather(
         origin,
         _matrix(view),
         _together(missing),
+        written_as if guess is not None else "",
         _along(view),
     )
 
@@ -150,11 +158,15 @@ def _left(view: View, sub: View, still: Booleans, *, exact: bool) -> list[int]:
     return [int(count) for count in np.round(view.missing.sum(axis=0) * counts / among)]
 
 
-def _charts(sub: View, forms: list[Table], seen: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+def _charts(
+    sub: View, forms: list[Table], seen: NDArray[np.int64], guess: Table | None
+) -> dict[int, dict[str, Any]]:
     charts = {}
     for place, column in sub.usable():
         cells = [form.cells[place] for form in forms]
-        charts[place] = chart_of(column, sub.table.cells[place], cells, sub.missing[:, place], seen, place)
+        own = None if guess is None else guess.cells[place]
+        holes = sub.missing[:, place]
+        charts[place] = chart_of(column, sub.table.cells[place], cells, holes, seen, place, own)
     return charts
 
 

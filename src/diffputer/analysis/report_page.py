@@ -88,7 +88,7 @@ def _summary(facts: Facts) -> str:
         ("Cells filled", f"{p.n_missing - facts.n_left:,}", f"{facts.n_left:,} left missing"),
         ("Warnings", f"{len(facts.warnings):,}", f"{serious:,} serious"),
     ]
-    if (scores := overall_errors(facts.origin)) is not None:
+    if (scores := overall_errors(facts)) is not None:
         tiles.insert(3, ("Held-out error", f"{scores[0]:.2f}", f"{scores[1]:.2f} by column means, in sd"))
     shown = "".join(f"<div><dt>{t}</dt><dd>{v}<small>{s}</small></dd></div>" for t, v, s in tiles)
     words = escape(methods_text(facts))

@@ -132,7 +132,7 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
             empty[place] = "left missing" if left[place] else "filled with a placeholder"
             continue
         if left[place]:
-            text = column.status == Status.PASSED_THROUGH
+            text = column.status in (Status.PASSED_THROUGH, Status.IDENTIFIER)
             remain[place] = f"{left[place]:,} cells" + (", free text or identifiers" if text else "")
         elif column.status == Status.CONSTANT:
             constant[place] = f"always {short(column.fill, 30)}"

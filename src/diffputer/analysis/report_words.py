@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .origin import Origin
+from ..tables.schema import Column, Status
 from .profiles import MissingnessProfile
 from .report_facts import Facts
+from .verdicts import overall_error
 from .wording import count, short
 
+_USED = (Status.MODELLED, Status.CONSTANT)
 SAME = 0.95  # correlation of holes from which columns are said to be missing together
 
 GLOSSARY = {
@@ -61,18 +63,18 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def overall_errors(origin: Origin) -> tuple[float, float] | None:
-    """Give the error of all held-out cells and that of column means; None where nothing was held out."""
-    scores = origin.held_out
-    if scores is not None and scores["n"].sum() > 0:
-        known = scores[scores["n"] > 0]
-        error, baseline = (
-            (known[name] * known["n"]).sum() / known["n"].sum() for name in ("error", "baseline")
-        )
-        return float(error), float(baseline)
-    lines = [line for line in origin.trace if not math.isnan(line.held_out_error)]
+def overall_errors(facts: Facts) -> tuple[float, float, int] | None:
+    """Give the held-out error of columns with missing values, that of column means, and the cells.
+
+    None where nothing was held out; 0 cells where their number is not known.
+    """
+    scores = facts.origin.held_out
+    n_missing = {one.column.name: one.n_missing for one in facts.columns}
+    if scores is not None:
+        return overall_error(scores, n_missing)
+    lines = [line for line in facts.origin.trace if not math.isnan(line.held_out_error)]
     best = min(lines, key=lambda line: line.held_out_error, default=None)
-    return None if best is None else (best.held_out_error, best.baseline_error)
+    return None if best is None else (best.held_out_error, best.baseline_error, 0)
 
 
 def methods_text(facts: Facts) -> str:
@@ -88,24 +90,50 @@ def methods_text(facts: Facts) -> str:
     if not p.n_missing:
         return words[0]
     by = f" by {origin.method}" if origin.method else ""
+    if origin.method.startswith("DiffPuter"):
+        left_out = [one.column for one in facts.columns if one.column.status not in _USED]
+        if left_out:
+            listed = [f"{short(one.name, 22) or '(no name)'} ({_why(one)})" for one in left_out]
+            words.append(f"The model does not use {_list(listed)}.")
     version = origin.software.get("diffputer", "")
     made = ", ".join(
         part
         for part in (version and f"diffputer {version}", "" if origin.seed is None else f"seed {origin.seed}")
         if part
     )
-    times = f" {facts.n_draws} times" if facts.n_draws > 1 else ""
-    words.append(f"Missing cells were filled in{times}{by}{f' ({made})' if made else ''}.")
-    if (scores := overall_errors(origin)) is not None:
-        cells = "" if origin.held_out is None else f"{int(origin.held_out['n'].sum()):,} "
+    made = f" ({made})" if made else ""
+    if facts.written:
+        which = f": {origin.estimate}" if origin.estimate else ""
         words.append(
-            f"On {cells}observed cells that were hidden from the fit, the mean absolute error was "
+            f"Missing values were imputed once{by}{made}, each with a single best estimate{which}. Best "
+            "estimates vary less than the true values; statistics such as standard errors and correlations "
+            f"need multiple imputations. {count(facts.n_draws, 'random draw')} of the same model, shown here "
+            "for comparison, are not part of the result."
+        )
+    elif facts.n_draws > 1:
+        words.append(
+            f"Missing values were imputed {facts.n_draws} times{by}{made}: the result is "
+            f"{facts.n_draws} multiple imputations."
+        )
+    else:
+        words.append(f"Missing values were imputed once{by}{made}.")
+    if (scores := overall_errors(facts)) is not None:
+        cells = "observed cells"
+        if scores[2]:
+            cells = f"{scores[2]:,} observed cells of the columns with missing values"
+        words.append(
+            f"On {cells} that were hidden from the fit, the mean absolute error was "
             f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "
             f"{scores[1]:.2f} for column means and most frequent categories."
         )
     if facts.n_left:
-        words.append(f"{count(facts.n_left, 'cell')} in columns that were not modelled stay missing.")
+        names = [one.column.name for one in facts.columns if one.n_left]
+        words.append(f"{count(facts.n_left, 'cell')} stay missing, in {_list(names)}.")
     return " ".join(words)
+
+
+def _why(column: Column) -> str:
+    return str(column.kind) if column.status == Status.PASSED_THROUGH else str(column.status)
 
 
 def reasons(facts: Facts) -> list[str]:

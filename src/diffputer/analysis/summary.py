@@ -140,11 +140,23 @@ def _typical(column: Column, views: list[Cells], rows: Booleans) -> str:
     for cells in views:
         codes, levels = cells.labels()
         counts.update(levels[code] for code in codes[rows].tolist() if code >= 0)
+    counts = Counter({as_declared(column, level): n for level, n in counts.items()})
     if not counts:
         return ""
     level, count = min(counts.items(), key=lambda item: (-item[1], str(item[0])))
     text = " ".join(str(level).split())
     return f"{text if len(text) <= 20 else text[:19] + '…'} ({count / counts.total():.0%})"
+
+
+def as_declared(column: Column, level: Any) -> Any:
+    """Write a level as the schema has it: 0 and 1 in a column of floats.
+
+    Examples
+    --------
+    >>> as_declared(Column("b", Kind.BOOLEAN, levels=(0, 1)), 1.0)
+    1
+    """
+    return next((known for known in column.levels if known == level), level)
 
 
 def write_number(column: Column, mean: float) -> str:

@@ -6,10 +6,12 @@ And which columns are imputed from little evidence, which the fit warns of and t
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import pandas as pd
 
 from ..errors import warn_about_data
 from ..tables.schema import Kind, Schema, Status
@@ -158,3 +160,26 @@ def warn_of_weak(columns: Sequence[WeakColumn]) -> None:
         shown = ", ".join(f"{one.column!r} ({', '.join(one.reasons)})" for one in columns[:_MOST_NAMED])
         more = f" and {len(columns) - _MOST_NAMED:,} more" if len(columns) > _MOST_NAMED else ""
         warn_about_data(f"{WEAK_TITLE}: {shown}{more}. {WEAK_WORDS}")
+
+
+def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tuple[float, float, int] | None:
+    """Error and baseline over the held-out cells of the columns that have missing values, and their number.
+
+    Other columns are never imputed, so that their errors say nothing about the result. All columns count
+    where none has missing values; None where none of their cells was held out.
+
+    Examples
+    --------
+    >>> scores = pd.DataFrame(
+    ...     {"n": [10, 30], "error": [0.5, 0.1], "baseline": [1.0, 0.8]}, index=["age", "town"]
+    ... )
+    >>> overall_error(scores, {"age": 7, "town": 0})
+    (0.5, 1.0, 10)
+    """
+    imputed = scores[[n_missing.get(name, 0) > 0 for name in scores.index]]
+    counted = imputed if len(imputed) else scores
+    n = int(counted["n"].sum())
+    if not n:
+        return None
+    error, baseline = (float((counted[name] * counted["n"]).sum() / n) for name in ("error", "baseline"))
+    return error, baseline, n

@@ -27,7 +27,11 @@ FEWEST_ROWS = 20
 #: Why a column is left out.
 TEXT = "text or identifier"
 #: How warnings begin that tell of columns which are left out here.
-_OF_LEFT_OUT = ("Some columns are passed through", "Columns without any observed value")
+_OF_LEFT_OUT = (
+    "Some columns are passed through",
+    "Identifiers and row numbers",
+    "Columns without any observed value",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +248,11 @@ def _read_part(
     part: Table, encoder: TableEncoder, said: tuple[str, ...]
 ) -> tuple[TableEncoder, tuple[str, ...]]:
     """Read a sample: kinds are those of the whole table, levels and deviations those of the sample."""
-    kinds = {column.name: str(column.kind) for column in encoder.schema if column.n_observed}
+    kinds = {
+        column.name: "text" if column.status == Status.IDENTIFIER else str(column.kind)
+        for column in encoder.schema
+        if column.n_observed
+    }
     return read_quietly(part, None, kinds)[0], said
 
 

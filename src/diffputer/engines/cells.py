@@ -20,3 +20,5 @@ class CellDistribution:
     upper: NDArray[np.float32]
     level: NDArray[np.float32]
     probability: NDArray[np.float32]
+    estimate: NDArray[np.float32]
+    """The mean or the median of a number."""

@@ -301,14 +301,15 @@ class ConditionalEngine:
         missing: Mask,
         ends: tuple[float, float],
         progress: Progress,
+        estimate: str = "mean",
     ) -> CellDistribution:
-        """Give deviation and two quantiles of numbers, level and probability of categories, at once.
+        """Estimate, deviation and two quantiles of numbers, level and probability of categories, together.
 
         Rows that lack nothing are not looked at: NaN.
         Shape: x, missing [n, c].
         """
         numeric, categorical = self._columns.numeric, self._columns.categorical
-        result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(5)))
+        result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(6)))
         at_ends = torch.special.ndtri(torch.tensor(ends, device=self._device))
         rows = np.flatnonzero(missing.any(axis=1))
         for part, answer in self._predictions(x[rows], missing[rows], progress):
@@ -316,6 +317,8 @@ class ConditionalEngine:
             if numeric.size:
                 low, high = (v[:size].cpu().numpy() for v in self._values_at(answer.quantiles, at_ends))
                 result.lower[np.ix_(at, numeric)], result.upper[np.ix_(at, numeric)] = low, high
+                middle = self.model.median(answer) if estimate == "median" else answer.mean
+                result.estimate[np.ix_(at, numeric)] = middle[:size].float().cpu().numpy()
                 result.deviation[np.ix_(at, numeric)] = self._deviation(answer.quantiles)[:size].cpu().numpy()
             for j, probabilities in zip(categorical, answer.probabilities, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))

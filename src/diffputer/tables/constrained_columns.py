@@ -13,7 +13,7 @@ import numpy as np
 from diffputer.errors import InputError
 from diffputer.tables.cells import Cells, Family, Storage
 from diffputer.tables.clock import step_to_number, to_number
-from diffputer.tables.decoding import is_local, target_storage
+from diffputer.tables.decoding import is_binary, is_local, target_storage
 from diffputer.tables.frames import Table
 from diffputer.tables.repairs import Numbers
 from diffputer.tables.schema import Column, Kind, Schema
@@ -42,6 +42,8 @@ def find_place(table: Table, label: Any, schema: Schema | None, *, number: bool)
     cells = table.cells[position]
     if schema is not None:
         column = schema.columns[position]
+        if is_binary(column):  # 0 and 1 are numbers to a formula
+            column = dataclasses.replace(column, kind=Kind.INTEGER, levels=(), lower=0, upper=1, resolution=1)
     else:
         kind = _KINDS.get(cells.storage.family, Kind.TEXT)
         kind = Kind.CATEGORICAL if cells.storage.declared else kind

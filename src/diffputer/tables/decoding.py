@@ -173,7 +173,7 @@ def target_storage(column: Column, cells: Cells, all_missing: bool) -> Storage:
 
 def _natural(column: Column) -> Storage:
     """What holds all values of a column."""
-    if column.kind == Kind.INTEGER:
+    if column.kind == Kind.INTEGER or is_binary(column):
         largest = column.fill if column.status == Status.CONSTANT else column.upper
         unsigned = largest is not None and _INT64.max < largest < math.inf
         limits = _UINT64 if unsigned else _INT64
@@ -211,7 +211,7 @@ def decode_levels(
         The code of each level, [n_levels, width]; None if its position is its code, with a width of 1.
     """
     storage = target_storage(column, cells, all_missing)
-    if column.kind == Kind.BOOLEAN and not storage.declared:
+    if column.kind == Kind.BOOLEAN and not column.levels and not storage.declared:
         return np.asarray(raw[:, 0] > 0.5)
     levels = list(levels_of(column))
     if book is None:
@@ -387,7 +387,7 @@ def _to_precision(values: Floats, low: float, high: float, storage: Storage) -> 
 def _family(column: Column) -> Family:
     """What a column held at fit."""
     if column.kind != Kind.CATEGORICAL:
-        return _FAMILIES[column.kind]
+        return Family.NUMBER if is_binary(column) else _FAMILIES[column.kind]
     sample = column.levels[0] if column.levels else column.fill
     if isinstance(sample, bool):
         return Family.BOOLEAN
@@ -398,6 +398,12 @@ def _family(column: Column) -> Family:
     if isinstance(sample, datetime.timedelta):
         return Family.DURATION
     return Family.TIME if isinstance(sample, datetime.time) else Family.LABEL
+
+
+def is_binary(column: Column) -> bool:
+    """Whether it is a boolean column whose values are the numbers 0 and 1."""
+    values = column.levels or (column.fill,)
+    return column.kind == Kind.BOOLEAN and not isinstance(values[0], bool | None)
 
 
 def _holds(storage: Storage, level: Any) -> bool:

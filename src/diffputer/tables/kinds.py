@@ -2,8 +2,12 @@
 
 The rules, in order; the user's ``schema`` and ``categorical_features`` come before all of them:
 
+* numbers whose observed values are exactly 0 and 1 are booleans, unless bounds are stated: the imputed
+  values are 0 or 1, numbers of the column's dtype;
 * floating-point columns whose observed values are all whole (pandas reads integers with holes so) are
   integers;
+* whole numbers that are all distinct in a column named like an identifier are one (``identifiers.py``), and
+  passed through;
 * text that is no category (identifiers, comments, addresses) is passed through;
 * of a category with very many levels the most frequent ones are modelled; rarer ones stay where they are;
 * filled numbers, dates, durations and times stay inside the observed range unless ``bounds`` say otherwise.
@@ -26,11 +30,13 @@ from diffputer.errors import InputError, warn_about_data
 from diffputer.tables.cells import DAY, SECOND, Cells, Family, Floats, Storage
 from diffputer.tables.clock import from_number, step_to_number, to_number, to_wall_clock
 from diffputer.tables.frames import Table
+from diffputer.tables.identifiers import is_identifier
 from diffputer.tables.schema import Column, Kind, Schema, Status, unknown_names
 from diffputer.tables.suspicions import find_markers, reads_as_numbers, why_free_text
 from diffputer.tables.wishes import chosen_names, read_wishes
 
 MAX_LEVELS = 200
+BINARY = (0, 1)  # the values of a boolean column of numbers
 LARGEST_WHOLE = 2.0**53  # beyond it every double is whole, which says nothing
 
 _STEPS = (DAY, 3600 * SECOND, 60 * SECOND, SECOND, 1000.0, 1.0)
@@ -52,6 +58,7 @@ class _Notes:
 
     text: list[str] = field(default_factory=list)
     unsupported: list[str] = field(default_factory=list)
+    identifiers: list[str] = field(default_factory=list)
     numeric: list[str] = field(default_factory=list)
     markers: list[str] = field(default_factory=list)
     rare: list[str] = field(default_factory=list)
@@ -74,6 +81,12 @@ class _Notes:
         if passed:
             warn_about_data(
                 "Some columns are passed through as they are, missing values included. " + " ".join(passed)
+            )
+        if self.identifiers:
+            warn_about_data(
+                "Identifiers and row numbers are not modelled: they inform no other column and are returned "
+                f"as they are, missing values included: {', '.join(self.identifiers)}. If the numbers mean "
+                "something, state their kind in `schema` (--kind COL=integer)."
             )
         if self.numeric:
             warn_about_data(
@@ -184,7 +197,14 @@ def describe(
             skip=name in skipped,
             type=table.column_type(position, cells),
         )
-        columns.append(_column(cells, base, wish, stated, max_levels, notes, empty, fill_all))
+        column = _column(cells, base, wish, stated, max_levels, notes, empty, fill_all)
+        guessed = wish is None and stated is None and column.kind == Kind.INTEGER
+        if wish is not None and wish.status == Status.IDENTIFIER:
+            column = replace(column, status=Status.IDENTIFIER)
+        elif guessed and column.status == Status.MODELLED and is_identifier(name, position, cells):
+            column = replace(column, status=Status.IDENTIFIER)
+            notes.identifiers.append(f"{name!r} ({column.lower} … {column.upper})")
+        columns.append(column)
     notes.say()
     return Schema(tuple(columns))
 
@@ -204,7 +224,7 @@ def _possible(storage: Storage) -> list[Kind]:
         return [Kind.TEXT]
     kinds = [_NATURAL[storage.family], Kind.CATEGORICAL, Kind.TEXT]
     if storage.family == Family.NUMBER:
-        kinds = [Kind.INTEGER, *kinds]
+        kinds = [Kind.INTEGER, *kinds, Kind.BOOLEAN]
     if storage.whole:
         kinds.remove(Kind.CONTINUOUS)
     return list(dict.fromkeys(kinds))
@@ -231,7 +251,7 @@ def _column(
         )
     if storage.family == Family.OTHER and wish is None:
         notes.unsupported.append(f"{base.name!r} ({storage.dtype})")
-    kind = wish.kind if wish is not None else _guess(cells, base)
+    kind = wish.kind if wish is not None else _guess(cells, base, bounded=bounds is not None)
     if bounds is not None and not kind.is_numeric:
         raise InputError(
             f"Bounds are for numbers, dates, durations and times; column {base.name!r} is {kind}. "
@@ -247,16 +267,22 @@ def _column(
     return _discrete(cells, column, wish, max_levels, notes, fill_all)
 
 
-def _guess(cells: Cells, base: Column) -> Kind:
-    """The kind that suits a column about which the user said nothing."""
+def _guess(cells: Cells, base: Column, *, bounded: bool) -> Kind:
+    """The kind that suits a column about which the user said nothing, but perhaps its bounds."""
     if cells.storage.family != Family.NUMBER:
         return _NATURAL[cells.storage.family]
-    if cells.storage.whole:
-        return Kind.INTEGER
     values = cells.numbers()
     values = values[~np.isnan(values)]
+    if not bounded and values.size and values.min() == 0 and values.max() == 1 and _is_binary(values):
+        return Kind.BOOLEAN
+    if cells.storage.whole:
+        return Kind.INTEGER
     whole = len(values) >= 2 and np.all(values == np.rint(values)) and np.abs(values).max() <= LARGEST_WHOLE
     return Kind.INTEGER if whole else Kind.CONTINUOUS
+
+
+def _is_binary(values: Floats) -> bool:
+    return bool(np.all((values == 0) | (values == 1)))
 
 
 def _empty(
@@ -359,10 +385,16 @@ def _discrete(
     counts = np.bincount(codes[codes >= 0], minlength=len(found))
     levels = [level for level, count in zip(found, counts.tolist(), strict=True) if count]
     sizes = dict(zip(levels, counts[counts > 0].tolist(), strict=True))
+    binary = column.kind == Kind.BOOLEAN and cells.storage.family == Family.NUMBER
+    if binary and not all(level in BINARY for level in sizes):
+        raise InputError(
+            f"A boolean column of numbers must hold 0 and 1 only; column {column.name!r} holds "
+            f"{', '.join(map(repr, levels[:5]))}. Choose the kind integer or categorical."
+        )
     if len(sizes) == 1:
         return replace(column, status=Status.CONSTANT, fill=levels[0])
     if column.kind == Kind.BOOLEAN:
-        return column
+        return replace(column, levels=BINARY) if binary else column
     text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
     numeric = reads_as_numbers(levels) if text else ""
     may_be_free = text and not cells.storage.declared and not fill_all

@@ -18,7 +18,7 @@ def levels_of(column: Column) -> tuple[Any, ...]:
     if column.status == Status.CONSTANT:
         return () if column.kind.is_numeric else (column.fill,)
     if column.kind == Kind.BOOLEAN:
-        return (False, True)
+        return column.levels or (False, True)
     return column.levels if column.kind == Kind.CATEGORICAL else ()
 
 

@@ -10,7 +10,9 @@ A :class:`Schema` is found by :func:`diffputer.tables.kinds.describe`, printed f
 ``empty``
     nothing was observed: numbers get 0, unless ``empty="keep"``; all others stay missing;
 ``passed through``
-    free text, identifiers and types that cannot be modelled: returned as they are, holes included.
+    free text and types that cannot be modelled: returned as they are, holes included;
+``identifier``
+    row numbers and other numbers that name rows (``identifiers.py``): returned as they are, holes included.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class Status(StrEnum):
     CONSTANT = "constant"
     EMPTY = "empty"
     PASSED_THROUGH = "passed through"
+    IDENTIFIER = "identifier"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Column:
     kind, status
         How it is modelled, and whether it is.
     levels
-        The categories that may be filled in (categorical columns only).
+        The categories that may be imputed; of a boolean column of numbers, 0 and 1.
     ordered
         Whether the table declares an order of the levels; they are modelled as unordered all the same.
     other_levels
@@ -279,7 +282,7 @@ def _contents(column: Column) -> str:
         return shown + (f", … {more} more" if more > 0 else "") + rare
     if column.kind.is_numeric:
         return f"{_short(column.lower)} … {_short(column.upper)}"
-    return "False, True" if column.kind == Kind.BOOLEAN else ""
+    return ", ".join(map(str, column.levels or (False, True))) if column.kind == Kind.BOOLEAN else ""
 
 
 def _short(value: Any) -> str:

@@ -88,10 +88,13 @@ function niceStep(size) {
   return power * (size / power >= 5 ? 5 : size / power >= 2 ? 2 : 1);
 }
 
+// Written values are orange; where draws stand beside them, for comparison, those are blue.
+const besides = chart => chart.written.length > 0;
+
 function histogram(column, width) {
   const chart = column.chart, low = 190, height = low + (chart.unit ? 40 : 24), left = 40, top = 10, span = width - left - 8;
   const svg = canvas(width, height, `Distribution of observed and filled values of ${column.name}`);
-  const most = Math.max(...chart.observed, ...chart.filled, ...chart.draws.flat(), 1e-9), bins = chart.observed.length;
+  const most = Math.max(...chart.observed, ...chart.filled, ...chart.written, ...chart.draws.flat(), 1e-9), bins = chart.observed.length;
   const x = k => left + span * k / bins, y = share => low - (low - top) * share / most;
   for (let share = niceStep(most / 2.5); share <= most * 1.0001; share += niceStep(most / 2.5)) {
     const at = y(share);
@@ -100,11 +103,15 @@ function histogram(column, width) {
   }
   const steps = shares => shares.map((s, k) => `${k ? "L" : "M"}${x(k).toFixed(1)},${y(s).toFixed(1)}H${x(k + 1).toFixed(1)}`).join("");
   svg.append(draw("path", { class: "o", d: `M${left},${low}${steps(chart.observed).replace("M", "L")}V${low}Z` }));
-  for (const one of chart.draws) svg.append(draw("path", { class: "fd", d: steps(one) }));
-  if (column.missing > column.left) svg.append(draw("path", { class: "fl", d: steps(chart.filled) }));
+  const beside = besides(chart);
+  for (const one of chart.draws) svg.append(draw("path", { class: beside ? "dd" : "fd", d: steps(one) }));
+  if (column.missing > column.left) {
+    svg.append(draw("path", { class: beside ? "dl" : "fl", d: steps(chart.filled) }));
+    if (beside) svg.append(draw("path", { class: "fl", d: steps(chart.written) }));
+  }
   for (let k = 0; k < bins; k++) {
     svg.append(draw("rect", { class: "hit", x: x(k), width: span / bins, y: top, height: low - top },
-      tip(`${chart.edges[k]} to ${chart.edges[k + 1]}: observed ${percent(chart.observed[k])}, filled ${percent(chart.filled[k] || 0)}`)));
+      tip(`${chart.edges[k]} to ${chart.edges[k + 1]}: observed ${percent(chart.observed[k])}, ${beside ? `imputed ${percent(chart.written[k])}, draws` : "imputed"} ${percent(chart.filled[k] || 0)}`)));
   }
   axis(svg, chart, left, low, span);
   return svg;
@@ -115,9 +122,11 @@ function singleCells(column, width) {
   const svg = canvas(width, low + (chart.unit ? 40 : 24), `${chart.cells.length} filled cells of ${column.name}, each with the range of its draws`);
   chart.cells.forEach(([row, from, middle, to, ...words], k) => {
     const y = 6 + step * k, x = place => left + span * place;
-    const group = draw("g", {}, tip(`row ${row}: ${words[1]} (${words[0]} to ${words[2]})`));
-    group.append(draw("line", { class: "iv", x1: x(from), x2: x(to), y1: y, y2: y }),
-      draw("circle", { class: "f", cx: x(middle), cy: y, r: 2.4 }));
+    const beside = words.length > 3;
+    const group = draw("g", {}, tip(`row ${row}: ` + (beside ? `imputed ${words[4]}; draws ` : "") + `${words[1]} (${words[0]} to ${words[2]})`));
+    group.append(draw("line", { class: beside ? "dv" : "iv", x1: x(from), x2: x(to), y1: y, y2: y }),
+      draw("circle", { class: beside ? "d" : "f", cx: x(middle), cy: y, r: 2.4 }));
+    if (beside) group.append(draw("rect", { class: "f", x: x(words[3]) - 1.5, y: y - 3, width: 3, height: 6 }));
     svg.append(group);
   });
   axis(svg, chart, left, low, span);
@@ -125,21 +134,22 @@ function singleCells(column, width) {
 }
 
 function levelBars(column, width) {
-  const chart = column.chart, label = Math.min(190, width * 0.34), step = 36, span = width - label - 58;
-  const svg = canvas(width, step * chart.levels.length + 4, `Shares of levels of ${column.name}, observed and filled`);
-  const most = Math.max(...chart.observed, ...chart.filled, ...chart.high, 1e-9), x = share => label + span * share / most;
+  const chart = column.chart, beside = besides(chart), label = Math.min(190, width * 0.34), span = width - label - 58;
+  const filled = chart.filled.length > 0, high = chart.high.length > 0, step = beside && filled ? 50 : 36;
+  const svg = canvas(width, step * chart.levels.length + 4, `Shares of levels of ${column.name}: ${data.groups.join(", ")}`);
+  const most = Math.max(...chart.observed, ...chart.filled, ...chart.written, ...chart.high, 1e-9), x = share => label + span * share / most;
   chart.levels.forEach((level, k) => {
-    const y = step * k + 4, filled = chart.filled[k];
-    const group = draw("g", {}, tip(`${level}: observed ${percent(chart.observed[k])}` + (filled === undefined ? "" : `, filled ${percent(filled)}`)));
-    group.append(draw("text", { class: "ink", x: label - 8, y: y + 18, "text-anchor": "end" }, cut(level, Math.floor(label / 7.2))),
-      draw("rect", { class: "o", x: label, y: y, width: Math.max(x(chart.observed[k]) - label, 1), height: 12, rx: 2 }),
-      draw("text", { x: x(chart.observed[k]) + 5, y: y + 10 }, percent(chart.observed[k])));
-    if (filled !== undefined) {
-      group.append(draw("rect", { class: "f", x: label, y: y + 14, width: Math.max(x(filled) - label, 1), height: 12, rx: 2 }));
-      const end = chart.high.length ? Math.max(chart.high[k], filled) : filled;
-      if (chart.high.length) group.append(draw("line", { class: "w", x1: x(chart.low[k]), x2: x(chart.high[k]), y1: y + 20, y2: y + 20 }));
-      group.append(draw("text", { x: x(end) + 5, y: y + 24 }, percent(filled)));
-    }
+    const y = step * k + 4;
+    // Class, shares, and whether the range of draws belongs to them.
+    const bars = [["o", chart.observed, false], ...(filled && beside ? [["f", chart.written, false]] : []), ...(filled ? [[beside ? "d" : "f", chart.filled, high]] : [])];
+    const group = draw("g", {}, tip(`${level}: ` + bars.map(([, shares], n) => `${data.groups[n]} ${percent(shares[k])}`).join(", ")));
+    group.append(draw("text", { class: "ink", x: label - 8, y: y + step / 2, "text-anchor": "end" }, cut(level, Math.floor(label / 7.2))));
+    bars.forEach(([kind, shares, range], n) => {
+      const top = y + 14 * n, end = range ? Math.max(chart.high[k], shares[k]) : shares[k];
+      group.append(draw("rect", { class: kind, x: label, y: top, width: Math.max(x(shares[k]) - label, 1), height: 12, rx: 2 }));
+      if (range) group.append(draw("line", { class: "w", x1: x(chart.low[k]), x2: x(chart.high[k]), y1: top + 6, y2: top + 6 }));
+      group.append(draw("text", { x: x(end) + 5, y: top + 10 }, percent(shares[k])));
+    });
     svg.append(group);
   });
   return svg;
@@ -159,10 +169,11 @@ function agreement(column, width) {
 
 function facts(column) {
   const table = make("table"), body = make("tbody");
-  const head = make("tr", {}, ...["", "observed", "filled"].map(words => make("th", { scope: "col" }, words)));
+  const head = make("tr", {}, ...["", ...data.groups].map(words => make("th", { scope: "col" }, words)));
   const line = (name, ...cells) => body.append(make("tr", {}, make("th", { scope: "row" }, name), ...cells.map(words => make("td", {}, words))));
-  const wide = (name, words) => body.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { colspan: 2 }, words)));
-  line("cells", (column.rows - column.missing).toLocaleString("en"), (column.missing - column.left).toLocaleString("en"));
+  const wide = (name, words) => body.append(make("tr", {}, make("th", { scope: "row" }, name), make("td", { colspan: data.groups.length }, words)));
+  const imputed = (column.missing - column.left).toLocaleString("en");
+  line("cells", (column.rows - column.missing).toLocaleString("en"), imputed, ...(data.groups.length > 2 ? [`${imputed} × ${data.draws}`] : []));
   for (const row of column.stats) line(...row);
   if (column.held) wide("held-out error", `${column.held[0].toFixed(2)}; ${column.held[1].toFixed(2)} by the ${column.chart && column.chart.type === "levels" ? "most frequent level" : "mean"} (${column.held[2].toLocaleString("en")} cells${column.held[3] === "not known yet" ? ": not known yet" : ""})`);
   if (column.sure && "spread" in column.sure) {
@@ -188,20 +199,22 @@ function describe(place, room) {
   })));
   const left = make("div"), both = make("div", { class: "pair" }, left, facts(column));
   const width = Math.max(250, Math.floor(room < 620 ? room : (room - 24) * 5 / 8)), filled = column.missing > column.left;
+  const colours = data.groups.length > 2 ? ["", "f", "d"] : ["", "f"];
+  const named = data.groups.slice(0, filled ? 3 : 1).map((words, k) => [colours[k], words]);
   if (!chart) left.append(make("p", {}, "There is nothing to draw: the column is free text, or was not modelled, or has no values."));
   else if (chart.type === "levels") {
-    left.append(legend(["", "observed"], ...(filled ? [["f", "filled"]] : []), ...(chart.high.length ? [["w", "range of draws"]] : [])), levelBars(column, width));
+    left.append(legend(...named, ...(chart.high.length ? [["w", "range of draws"]] : [])), levelBars(column, width));
     if (column.sure) left.append(make("h4", {}, `Cells by how many of the ${column.sure.cells.length} draws agree`), agreement(column, width));
   } else {
-    left.append(legend(["", "observed"], ...(filled ? [["f", chart.draws.length ? "filled, all draws and single ones" : "filled"]] : [])), histogram(column, width));
+    left.append(legend(...named), histogram(column, width));
     if (chart.outside > 0) left.append(make("p", { class: "hint" }, `${percent(chart.outside)} of the observed values lie outside the picture.`));
-    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and range of the ${column.sure.draws} draws`), singleCells(column, width), make("p", { class: "hint" }, `If draws are right, ${percent((column.sure.draws - 1) / (column.sure.draws + 1))} of the missing values lie in these ranges.`));
+    if (chart.cells.length) left.append(make("h4", {}, `${chart.cells.length === 1 ? "One filled cell" : chart.cells.length + " filled cells"}: median and range of the ${column.sure.draws} draws`), singleCells(column, width), make("p", { class: "hint" }, `If draws are right, ${percent((column.sure.draws - 1) / (column.sure.draws + 1))} of the missing values lie in these ranges.` + (besides(chart) ? " The upright mark is the imputed value. It may lie outside of the range: draws are few, and a mean lies outside of the middle of a skewed distribution." : "")));
   }
   article.append(both);
   return article;
 }
 
-let current = 0, every = false;
+let current = Math.max(0, data.columns.findIndex(column => column.missing > 0)), every = false;
 
 function showColumn(place, { focus = false } = {}) {
   current = Math.max(0, Math.min(data.columns.length - 1, place));

@@ -1,0 +1,67 @@
+"""Columns of numbers that name rows and measure nothing: identifiers and row numbers.
+
+A model that reads them learns the order of the file. The content alone cannot tell them from a trend: days 1
+to 153 and the years of a series are runs of consecutive integers too, and inform other columns. So the name
+must say it as well:
+
+* a name that means an identifier (``id``, ``PassengerId``, ``patient_id``, ``uuid``, ``rownames``) or that
+  a file did not have (empty, ``Unnamed: 0``): any whole numbers that are all distinct;
+* a name that often does (``index``, ``row``, ``obs``, ``no``): a complete run that starts at 0 or 1;
+* a name that R invents for a column without one (``X``, ``...1``): the first column, and a complete
+  run in the order of the rows.
+
+Arrays have no names, so that none of their columns is taken for an identifier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from diffputer.tables.cells import Cells, Floats
+
+FEWEST = 10  # values; fewer distinct ones say nothing
+_LAST_WORDS = {"id", "uuid", "guid"}
+_CLEAR = {"", "rowid", "rowname", "rownames", "pk"}
+_OFTEN = {"index", "idx", "key", "row", "rownumber", "rownum", "rowno", "no", "nr", "obs", "observation"}
+_INVENTED = {"X", "...1"}
+
+
+def is_identifier(name: Hashable, position: int, cells: Cells) -> bool:
+    """Whether a column of whole numbers names the rows.
+
+    Examples
+    --------
+    >>> from diffputer.tables.cells import cells_of_numpy
+    >>> run, spread = cells_of_numpy(np.arange(1, 21)), cells_of_numpy(np.arange(20) ** 2)
+    >>> [is_identifier(name, 3, run) for name in ("PassengerId", "index", "day", 0)]
+    [True, True, False, False]
+    >>> [is_identifier(name, 3, spread) for name in ("PassengerId", "index")]
+    [True, False]
+    """
+    if not isinstance(name, str):
+        return False
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", " ", name).casefold().split()
+    joined = "".join(words)
+    clear = joined in _CLEAR or words[0] == "unnamed" or words[-1] in _LAST_WORDS
+    if not clear and joined not in _OFTEN and (name not in _INVENTED or position > 0):
+        return False
+    values = cells.numbers()
+    observed = values[~np.isnan(values)]
+    if len(observed) < FEWEST or _n_distinct(cells, observed) < len(observed):
+        return False
+    if clear:
+        return True
+    run = len(observed) == len(values) and observed.min() in (0, 1) and np.ptp(observed) == len(observed) - 1
+    return bool(run and (joined in _OFTEN or np.all(np.diff(observed) == 1)))
+
+
+def _n_distinct(cells: Cells, observed: Floats) -> int:
+    """How many values differ; of integers exactly, also beyond 2**53."""
+    if pt.is_integer(cells.array.type):
+        return int(pc.count_distinct(cells.array, mode="only_valid").as_py())
+    return len(np.unique(observed))
