@@ -21,8 +21,9 @@ from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
-from .errors import InputError, InputTypeError, SettingError
+from .errors import InputError, InputTypeError, SettingError, damage_as_error
 from .imputations import Imputations
+from .modelfiles import MODEL, REMEDIES
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .resampling import choose_models, fit_resampled
@@ -34,7 +35,7 @@ from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_nu
 from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
-from .tables.wishes import bounded_columns
+from .tables.wishes import bounded_columns, read_wishes
 from .trace import warn_if_useless
 from .uncertainties import Uncertainty
 
@@ -346,15 +347,34 @@ planned_steps
             Where it shall compute from now on.
         """
         model = persistence.read_model(path)
-        imputer = cls(**{k: v for k, v in model["parameters"].items() if k in cls._get_param_names()})
+        with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
+            imputer = cls(**model["parameters"])
+            imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
+            imputer._take_over(model["result"])
+            imputer._check_loaded()
         imputer.device = device
-        imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
-        imputer._take_over(model["result"])
         imputer._names = imputer.schema_.names if model["named"] else None
         imputer.n_features_in_ = len(imputer.schema_.names)
         if model["named"] and all(isinstance(name, str) for name in imputer.schema_.names):
             imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
         return imputer
+
+    def _check_loaded(self) -> None:
+        """Refuse parameters that no fit can have had; the device need not be one of this machine."""
+        found = type(self)(**self.get_params(deep=False))
+        if not isinstance(found.device, str):
+            raise SettingError(f"device must be text, and is {found.device!r}")
+        found.device = "cpu"
+        found.random_state = self.seed_  # an object that made the seed is not kept
+        resolve_seed(self.random_state)
+        if found.progress not in (None, False, True):
+            raise SettingError(f"progress must be true or false, and is {found.progress!r}")
+        if found.checkpoint is not None and not isinstance(found.checkpoint, str):
+            raise SettingError(f"checkpoint must be a path, and is {found.checkpoint!r}")
+        found._check_parameters()
+        names = self.schema_.names
+        read_wishes(names, self.categorical_features, self.schema)
+        read_wishes(names, list(self.bounds or {}), None)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")

@@ -393,3 +393,40 @@ def _sorted(levels: list[Any]) -> list[Any]:
         return sorted(levels)
     except TypeError:  # levels of several types, which a pandas category may have
         return sorted(levels, key=lambda level: (type(level).__name__, str(level)))
+
+
+def check_column(column: Column) -> None:
+    """Raise ValueError or TypeError where the parts of a column do not suit its kind and status."""
+    hash((column.name, column.levels))
+    counts = (column.n_observed, column.n_missing, column.other_levels)
+    if any(type(count) is not int or count < 0 for count in counts) or type(column.ordered) is not bool:
+        raise ValueError(f"counts of column {column.name!r} must be whole numbers, and ordered a boolean")
+    if column.timezone is not None:
+        to_wall_clock(np.zeros(1), column.timezone)
+    if column.status == Status.PASSED_THROUGH:
+        return
+    if column.kind == Kind.TEXT:
+        raise ValueError(f"column {column.name!r} is text, which is passed through")
+    if column.status == Status.CONSTANT:
+        if column.fill is None:
+            raise ValueError(f"column {column.name!r} is constant and must have a value")
+        if column.kind.is_numeric:
+            _check_ends(column, column.fill, column.fill)
+    elif column.status == Status.MODELLED and column.kind.is_numeric:
+        _check_ends(column, column.lower, column.upper)
+        step = step_to_number(column.kind, column.resolution)
+        if step is not None and not (0 < step < math.inf):
+            raise ValueError(f"the resolution of column {column.name!r} must be above zero")
+    elif (
+        column.status == Status.MODELLED
+        and column.kind == Kind.CATEGORICAL
+        and (not column.levels or len(set(column.levels)) < len(column.levels))
+    ):
+        raise ValueError(f"the categories of column {column.name!r} must be distinct")
+
+
+def _check_ends(column: Column, lower: Any, upper: Any) -> None:
+    if isinstance(lower, str) or isinstance(upper, str):
+        raise TypeError(f"bounds of column {column.name!r} must not be text")
+    if not to_number(column.kind, lower, column.timezone) <= to_number(column.kind, upper, column.timezone):
+        raise ValueError(f"the lower bound of column {column.name!r} must not exceed the upper one")

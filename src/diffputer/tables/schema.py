@@ -18,6 +18,7 @@ A :class:`Schema` is found by :func:`diffputer.tables.kinds.describe`, printed f
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -265,7 +266,7 @@ def to_plain(value: Any, name: Hashable) -> Any:
         value = value.item()
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or type(value) in (str, bool, int, float):
         return value
