@@ -101,7 +101,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, R
         )
     try:
         data = _read_whole(path)
-        found = deserialize(data)
+        found: Any = deserialize(data)  # type: ignore[no-untyped-call]
         metadata = _parse(data[8 : 8 + struct.unpack("<Q", data[:8])[0]].decode()).get("__metadata__", {})
         del data
     except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:

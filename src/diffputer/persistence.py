@@ -204,7 +204,7 @@ def _read_trace(plain: Sequence[Mapping[str, Any]]) -> list[EMRound]:
     fields = {field.name: field.type for field in dataclasses.fields(EMRound)}
     trace = []
     for number, line in enumerate(plain, start=1):
-        values = {name: math.nan if value is None else value for name, value in line.items()}
+        values: dict[str, Any] = {name: math.nan if value is None else value for name, value in line.items()}
         for name, value in values.items():
             if type(value).__name__ != fields[name]:
                 raise TypeError(f"{name} of a round must be of type {fields[name]}, and is {value!r}")

@@ -12,7 +12,8 @@ from torch.nn.utils import skip_init
 
 def _linear(n_in: int, n_out: int) -> nn.Linear:
     """Make a layer without drawing weights, on the default device."""
-    return skip_init(nn.Linear, n_in, n_out, device=torch.empty(0).device)
+    layer: nn.Linear = skip_init(nn.Linear, n_in, n_out, device=torch.empty(0).device)
+    return layer
 
 
 class NoiseEmbedding(nn.Module):
