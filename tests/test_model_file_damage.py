@@ -122,8 +122,8 @@ def test_sizes_that_a_file_does_not_have_take_no_memory(saved: Path, tmp_path: P
     settings = unpack(data)[1]["result"]["settings"]
     large = {
         "mlp_width": 20_000, "mlp_depth": 1_000, "mlp_members": 1_000, "attention_width": 32_000,
-        "attention_depth": 1_000, "attention_members": 1_000, "boosted_trees": 100_000, "hidden_width": 65_536,
-        "member_training": "in_turn",
+        "attention_depth": 1_000, "attention_members": 1_000, "boosted_trees": 100_000,
+        "hidden_width": 65_536, "member_training": "in_turn",
     }  # fmt: skip
     names = []
     for name in settings.keys() & large.keys():

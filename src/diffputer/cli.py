@@ -255,6 +255,21 @@ def demo(
         run_demo(output, seed, progress=False if quiet else None)
 
 
+@app.command()
+def info(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A file of --save-model.")],
+    json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+    debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
+) -> None:
+    """Show what a saved model is: version, date, fitted table, schema, held-out scores, settings."""
+    session = Reporter(False, debug)
+    with session.reporting():
+        from .cli_results import show_model
+        from .modelfiles import describe_model
+
+        typer.echo(show_model(describe_model(model), as_json=json))
+
+
 def main() -> None:
     """Run the command line."""
     try:

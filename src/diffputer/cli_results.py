@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,3 +82,26 @@ def check_report(path: str | None) -> None:
             f"--report is a page, whose name must end in .html, however: {path!r}. Name it so; a browser "
             "prints it to PDF."
         )
+
+
+def show_model(facts: dict[str, Any], *, as_json: bool) -> str:
+    """Write what a model file says of itself, for a reader or as JSON."""
+    if as_json:
+        return json.dumps(facts, indent=2)
+    fit = facts["fit"]
+    lines = [
+        f"{facts['file']}: {facts['bytes']:,} bytes, format version {facts['format_version']}",
+        f"fitted by diffputer {fit['version']} on {fit['date']} in {fit['seconds']:.1f} seconds on "
+        f"{fit['device']}, seed {facts['seed']}",
+        f"table: {fit['rows']:,} rows, {fit['columns']:,} columns, {fit['missing']:,} cells missing, "
+        f"fingerprint {fit['fingerprint'][:16]}",
+        f"engine: {facts['engine'] or 'none'}",
+        "columns (held-out error against that of the mean or the most frequent category):",
+    ]
+    for column in facts["columns"]:
+        held = column.get("held_out") or {}
+        scores = [held.get(name) for name in ("error", "baseline")]
+        score = "" if None in scores else f", error {scores[0]:.2f} against {scores[1]:.2f}, n={held['n']}"
+        lines.append(f"  {column['name']!r}: {column['kind']}, {column['status']}{score}")
+    lines += [f"  {name}={value}" for name, value in (facts["settings"] or {}).items()]
+    return "\n".join(lines)

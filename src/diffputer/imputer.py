@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, cast
 
@@ -16,7 +19,7 @@ from scipy.sparse import issparse
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import persistence
+from . import __version__, persistence
 from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
@@ -30,13 +33,14 @@ from .resampling import choose_models, fit_resampled
 from .runtime.devices import Deadline, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
+from .runtime.stages import stage
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
 from .tables.wishes import bounded_columns, read_wishes
-from .trace import warn_if_useless
+from .trace import FitFacts, warn_if_useless
 from .uncertainties import Uncertainty
 
 
@@ -112,6 +116,8 @@ planned_steps
     held_out_scores_ : pandas.DataFrame or None
         Of each column: kind, n (cells held out), error (of expected values, whatever ``estimate`` is),
         baseline (the column mean's or top level's), ratio, ratio_error. None if no cells were held out.
+    fit_facts_ : FitFacts
+        Version, date, seconds, device, and of the table rows, columns, missing cells and a fingerprint.
     seed_ : int
         The seed in use; pass it as ``random_state`` to repeat the fit.
     n_features_in_, feature_names_in_
@@ -134,6 +140,7 @@ planned_steps
         X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
             The table.
         """
+        started = time.perf_counter()
         device, settings = self._check_parameters()
         deadline = Deadline.after(self.time_budget)
         table = self._read(X, reset=True)
@@ -152,6 +159,7 @@ planned_steps
         )
         self._read_constraints().check(table, self._encoder.schema)
         self.seed_ = resolve_seed(self.random_state)
+        self._fingerprint = hashlib.sha256(repr(self._encoder.schema).encode()).hexdigest()
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
         if result is not None:
@@ -161,6 +169,16 @@ planned_steps
             if self._holes(table).any():
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
+        self.fit_facts_ = FitFacts(
+            version=__version__,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - started,
+            device=str(device),
+            rows=table.n_rows,
+            columns=table.n_columns,
+            missing=int(table.missing.sum()),
+            fingerprint=self._fingerprint,
+        )
         return self
 
     def _take_over(self, result: EMResult | None) -> None:
@@ -174,11 +192,16 @@ planned_steps
     def _fit_encoded(
         self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
     ) -> EMResult:
-        encoded = self._encoder.encode(table)
+        with stage("encode", rows=table.n_rows, columns=table.n_columns):
+            encoded = self._encoder.encode(table)
+            digest = hashlib.sha256(repr(self._encoder.schema).encode())
+            digest.update(np.where(encoded.missing, np.float32(0), encoded.x).tobytes())
+            digest.update(np.packbits(encoded.missing).tobytes())
+            self._fingerprint = digest.hexdigest()
         dtype = resolve_precision(self.precision, device)
         make = partial(make_engine, self._encoder.n_levels, settings, device, dtype)
         n_models = self.bootstrap_models if self.model_uncertainty == "bootstrap" else 0
-        with self._working() as progress:
+        with stage("train", rows=table.n_rows), self._working() as progress:
             result = fit_em(
                 make(),
                 encoded.x,
@@ -221,7 +244,7 @@ planned_steps
             return self._fill(table, encoded.x)
         check_choice("estimate", self.estimate, ESTIMATES)
         result = self._on_device(self._result)
-        with self._working() as progress:
+        with stage("impute", rows=table.n_rows), self._working() as progress:
             x = impute(
                 encoded.x,
                 encoded.missing,
@@ -234,8 +257,9 @@ planned_steps
         return self._fill(table, x)
 
     def _fill(self, table: Table, x: NDArray[np.float32]) -> Any:
-        filled = self._encoder.decode(table, x)
-        completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
+        with stage("decode", rows=table.n_rows):
+            filled = self._encoder.decode(table, x)
+            completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
         # scikit-learn's set_output does not know pyarrow: it gets what it can turn into pandas.
         if hasattr(completed, "to_pandas") and _get_output_config("transform", self)["dense"] == "pandas":
             return completed.to_pandas()
@@ -335,6 +359,7 @@ planned_steps
             seed=self.seed_,
             parameters=self.get_params(),
             named=self._names is not None,
+            fit=self.fit_facts_,
         )
 
     @classmethod
@@ -350,6 +375,7 @@ planned_steps
         with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
             imputer = cls(**model["parameters"])
             imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
+            imputer.fit_facts_ = model["fit"]
             imputer._take_over(model["result"])
             imputer._check_loaded()
         imputer.device = device

@@ -180,3 +180,24 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key stands there twice")
     return found
+
+
+def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """All that a model file says of itself, as JSON values, without building the model."""
+    _, facts = read_container(path, MODEL)
+    with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
+        result = facts["result"] or {}
+        columns = [dict(column) for column in facts["encoder"]["schema"]["columns"]]
+        scores: Any = result.get("held_out")
+        for place, position in enumerate(scores["columns"] if scores else ()):
+            columns[position]["held_out"] = {name: scores[name][place] for name in ("n", "error", "baseline")}
+        return {
+            "file": str(path),
+            "bytes": os.path.getsize(path),
+            "format_version": VERSION,
+            "fit": facts["fit"],
+            "seed": facts["seed"],
+            "engine": result.get("engine"),
+            "settings": result.get("settings"),
+            "columns": columns,
+        }

@@ -41,7 +41,7 @@ from .modelfiles import (
 from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.schema import Schema, from_plain, to_plain
-from .trace import EMRound
+from .trace import EMRound, FitFacts
 
 _DTYPES = {
     "F64": torch.float64, "I64": torch.int64, "F32": torch.float32, "I32": torch.int32,
@@ -86,6 +86,7 @@ def write_model(
     seed: int,
     parameters: Mapping[str, Any],
     named: bool,
+    fit: FitFacts,
 ) -> None:
     """Write a fitted imputer."""
     tensors: dict[str, Tensor] = {}
@@ -95,7 +96,7 @@ def write_model(
             own = engine.model.state_dict()
             tensors |= {f"resampled{number}.{key}": value for key, value in own.items()}
         tensors["bounds"] = torch.from_numpy(result.bounds.copy())
-    write_file(path, MODEL, tensors, _model_facts(encoder, result, seed, parameters, named))
+    write_file(path, MODEL, tensors, _model_facts(encoder, result, seed, parameters, named, fit))
 
 
 def _model_facts(
@@ -104,12 +105,14 @@ def _model_facts(
     seed: int,
     parameters: Mapping[str, Any],
     named: bool,
+    fit: FitFacts,
 ) -> dict[str, Any]:
     """All of a fitted imputer that is not a tensor, as JSON."""
     facts: dict[str, Any] = {
         "encoder": encoder.to_dict(),
         "seed": seed,
         "named": named,
+        "fit": dataclasses.asdict(fit),
         **_parameter_facts(parameters),
         "result": None,
     }
@@ -127,14 +130,14 @@ def _model_facts(
 
 
 def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a fitted imputer: encoder, result, seed, parameters, named."""
+    """Read a fitted imputer: encoder, result, seed, parameters, named, fit."""
     tensors, facts = read_file(path, MODEL)
     with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
         encoder = TableEncoder.from_dict(facts["encoder"])
         encoder.check()
         if (facts["result"] is None) != (encoder.width == 0):
             raise ValueError("columns that are modelled must have a model")
-        model = {
+        model: dict[str, Any] = {
             "encoder": encoder,
             "result": None if facts["result"] is None else _read_result(facts["result"], tensors, encoder),
             "seed": facts["seed"],
@@ -143,7 +146,9 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
                 **{k: _from_plain(v) for k, v in facts["column_parameters"].items()},
             },
             "named": facts["named"],
+            "fit": FitFacts(**facts["fit"]),
         }
+        model["fit"].check()
         if type(model["seed"]) is not int or type(model["named"]) is not bool:
             raise TypeError("a seed must be a whole number, and named true or false")
         if to_text(_model_facts(**model)) != to_text(facts):
