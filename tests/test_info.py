@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from diffputer import DiffPuter, __version__
@@ -57,3 +58,40 @@ def test_every_stage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     records = [record for record in caplog.records if hasattr(record, "stage")]
     assert [record.stage for record in records] == ["encode", "train", "impute", "decode"]
     assert all(record.rows == len(frame) and record.seconds >= 0 for record in records)
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "diffputer", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_summary_counts_what_was_done(plain: Path, tmp_path: Path) -> None:
+    summary, output = tmp_path / "summary.json", tmp_path / "full.csv"
+    done = run("impute", plain, "-o", output, "--summary", summary, "--set", "max_steps=3", "-q")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(summary.read_text())
+    assert found["exit_status"] == 0
+    assert found["error"] is None
+    assert found["written"] == [str(output)]
+    assert {"total", "read", "encode", "train", "impute", "decode", "write"} <= found["seconds"].keys()
+    frame = pd.read_csv(plain)
+    for column in found["columns"]:
+        missing = int(frame[column["name"]].isna().sum())
+        assert (column["missing"], column["imputed"], column["left_missing"]) == (missing, missing, 0)
+        assert column["observed"] == len(frame) - missing
+        assert column["outside"] == column["unseen"] == 0
+        assert column["held_out"]["n"] > 0
+
+
+def test_a_summary_tells_of_failures_too(plain: Path, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.json"
+    done = run("impute", plain, "-o", tmp_path / "full.csv", "--summary", summary, "--bounds", "nothing:1:2")
+    assert done.returncode == 2
+    found = json.loads(summary.read_text())
+    assert found["exit_status"] == 2
+    assert "nothing" in found["error"]
+    for command in ("compare", "impute"):
+        done = run(command, plain, "--summary", tmp_path / "no" / "summary.json")
+        assert done.returncode == 2
+        assert "no" in done.stderr
+    assert not list(tmp_path.glob("*imputed*"))

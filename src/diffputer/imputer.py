@@ -39,6 +39,7 @@ from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_nu
 from .tables.constraints import Constraints
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
+from .tables.shifts import find_shifts, warn_about_shifts
 from .tables.wishes import bounded_columns, read_wishes
 from .trace import FitFacts, warn_if_useless
 from .uncertainties import Uncertainty
@@ -238,7 +239,7 @@ planned_steps
             With nothing missing but in columns that are passed through.
         """
         check_is_fitted(self)
-        table = self._read(X, reset=False)
+        table = self._read_new(X)
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
             return self._fill(table, encoded.x)
@@ -288,7 +289,7 @@ planned_steps
         check_is_fitted(self)
         check_number("n_draws", n_draws, 1, 1 << 31, closed=True, whole=True)
         check_number("first_draw", first_draw, 0, 1_000_000, closed=True, whole=True)
-        table = self._read(detach(X), reset=False)
+        table = self._read_new(detach(X))
         models = None
         if self._result is not None and self._holes(table).any():
             models = choose_models(self._on_device(self._result), self.model_uncertainty)
@@ -331,7 +332,7 @@ planned_steps
         """
         check_is_fitted(self)
         check_number("level", level, 0.0, 1.0, closed=False, whole=False)
-        table = self._read(X, reset=False)
+        table = self._read_new(X)
         encoded = self._encoder.encode(table)
         if self._result is None:
             return Uncertainty.of_cells(table, self._encoder, encoded.x, None)
@@ -404,6 +405,13 @@ planned_steps
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
+
+    def _read_new(self, X: Any) -> Table:
+        """Read rows to be imputed, and warn where they are unlike those of the fit."""
+        table = self._read(X, reset=False)
+        if table.n_columns == len(self.schema_):
+            warn_about_shifts(find_shifts(self.schema_, table))
+        return table
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):

@@ -345,7 +345,7 @@ def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int
     if len(sizes) == 1:
         return replace(column, status=Status.CONSTANT, fill=levels[0])
     if column.kind == Kind.BOOLEAN:
-        return column
+        return replace(column, level_counts=tuple(sizes.get(level, 0) for level in (False, True)))
     text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
     numeric = reads_as_numbers(levels) if text else ""
     free = column.n_observed >= TEXT_MIN_OBSERVED and len(sizes) > TEXT_MIN_DISTINCT * column.n_observed
@@ -363,7 +363,7 @@ def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int
                 f"The levels of a column must occur in it; of those given for {column.name!r} none does. "
                 f"It holds {', '.join(map(repr, levels[:5]))}."
             )
-        return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+        return _with_levels(column, kept, sizes)
     kept = _most_frequent(sizes, max_levels)
     if len(kept) < len(sizes):
         cells_kept = sum(sizes[level] for level in kept)
@@ -374,7 +374,12 @@ def _discrete(cells: Cells, column: Column, wish: Column | None, max_levels: int
     if cells.storage.levels is not None:
         chosen = set(kept)
         kept = [level for level in cells.storage.levels if level in chosen]
-    return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+    return _with_levels(column, kept, sizes)
+
+
+def _with_levels(column: Column, kept: Sequence[Any], sizes: Mapping[Any, int]) -> Column:
+    counts = tuple(sizes[level] for level in kept)
+    return replace(column, levels=tuple(kept), level_counts=counts, other_levels=len(sizes) - len(kept))
 
 
 def _most_frequent(sizes: Mapping[Any, int], limit: int) -> list[Any]:
@@ -398,7 +403,7 @@ def _sorted(levels: list[Any]) -> list[Any]:
 def check_column(column: Column) -> None:
     """Raise ValueError or TypeError where the parts of a column do not suit its kind and status."""
     hash((column.name, column.levels))
-    counts = (column.n_observed, column.n_missing, column.other_levels)
+    counts = (column.n_observed, column.n_missing, column.other_levels, *column.level_counts)
     if any(type(count) is not int or count < 0 for count in counts) or type(column.ordered) is not bool:
         raise ValueError(f"counts of column {column.name!r} must be whole numbers, and ordered a boolean")
     if column.timezone is not None:

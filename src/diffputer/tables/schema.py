@@ -87,6 +87,8 @@ class Column:
         What goes into the holes of a constant or an empty column; None where they stay missing.
     n_observed, n_missing
         Counts of cells when the schema was found.
+    level_counts
+        Observed cells of each category then; of a boolean column those of False and True.
     """
 
     name: Hashable
@@ -102,6 +104,7 @@ class Column:
     fill: Any = None
     n_observed: int = 0
     n_missing: int = 0
+    level_counts: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Users write plain strings, and lists of levels.
@@ -192,7 +195,14 @@ class Schema:
             )
         if "kind" in changes and parse_kind(changes["kind"], name) != old.kind:
             status = Status.PASSED_THROUGH if changes["kind"] == Kind.TEXT else Status.MODELLED
-            forget = {"levels": (), "other_levels": 0, "lower": None, "upper": None, "resolution": None}
+            forget = {
+                "levels": (),
+                "level_counts": (),
+                "other_levels": 0,
+                "lower": None,
+                "upper": None,
+                "resolution": None,
+            }
             changes = {**forget, "status": status, "fill": None, **changes}
         new = dataclasses.replace(old, **changes)
         return Schema(tuple(new if column is old else column for column in self.columns))
