@@ -176,7 +176,7 @@ def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[s
     from .tables.shifts import find_shifts
 
     before, after = read_table(table.frame), read_table(completed)
-    columns = []
+    columns: list[dict[str, Any]] = []
     for place, name in enumerate(before.names):
         missing, left = int(before.missing[:, place].sum()), int(after.missing[:, place].sum())
         counts = {"missing": missing, "imputed": missing - left, "left_missing": left}
