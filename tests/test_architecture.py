@@ -16,7 +16,7 @@ LAYERS = [
     {"settings"},
     {"runtime"},
     {"tables", "diffusion"},
-    {"held_out", "trace"},
+    {"held_out", "trace", "modelfiles"},
     {"em_state"},
     {"em"},
     {"engines"},

@@ -16,7 +16,8 @@ import pytest
 
 from diffputer import DiffPuter, InputError, ModelFileError
 from diffputer.em_state import EMState
-from diffputer.persistence import MODEL, FileCheckpoint, read_file
+from diffputer.modelfiles import MODEL
+from diffputer.persistence import FileCheckpoint, read_file
 
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER
 

@@ -22,7 +22,8 @@ from diffputer.diffusion import journal as journals
 from diffputer.diffusion.journal import Journal, Snapshot, UnderWay
 from diffputer.diffusion.trees import BoostedTrees
 from diffputer.em_state import EMState
-from diffputer.persistence import CHECKPOINT, FileCheckpoint, read_file
+from diffputer.modelfiles import CHECKPOINT
+from diffputer.persistence import FileCheckpoint, read_file
 
 from .cli_tools import run
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER, ugly_frame

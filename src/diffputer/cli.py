@@ -26,10 +26,11 @@ from .cli_options import (
     read_settings,
     words_here,
 )
-from .cli_results import check_report, summarise_run, write_report_of
+from .cli_results import check_report, column_facts, summarise_run, summarising, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
+from .runtime.stages import stage
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, read_bytes
@@ -67,6 +68,7 @@ _HELP = {
         "One page on what was missing, what was filled in and how sure that is. Without --draws it costs "
         "five draws of at most 20,000 rows.",
     ),
+    "summary": (_OUT, "FILE.json", "Counts, scores, warnings, seconds and exit status, also of a failure."),
     "save_model": (_OUT, "FILE", "Keep the fitted model, for --model."),
     "quiet": (_OUT, None, "No progress bars and no summary; only warnings and errors."),
     "debug": (_OUT, None, "Show the traceback of an error."),
@@ -147,6 +149,7 @@ def impute(
     draws: Annotated[int | None, _option("draws", min=1)] = None,
     report: Annotated[Text, _option("report")] = None,
     save_model: Annotated[Text, _option("save_model")] = None,
+    summary: Annotated[Text, _option("summary")] = None,
     model: Annotated[Text, _option("model")] = None,
     engine: Annotated[str, _option("engine")] = DEFAULT_ENGINE,
     quality: Annotated[str, _option("quality")] = "auto",
@@ -186,11 +189,12 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
-    with session.reporting():
+    with summarising(session, summary, command_of(context)), session.reporting():
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
         others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
+        others["summary"] = summary
         target, formats = _check_paths(input, output, format, model, others)
         given = read_settings(settings or [])
         check_bounds(bounds or [])
@@ -228,27 +232,29 @@ def impute(
             imputer._check_parameters()
             Constraints(imputer.derived, imputer.inequalities)
         imputer.progress = False if quiet else None
-        table = read_table_file(
-            input,
-            missing=missing or (),
-            keep=keep or (),
-            only_missing=only_missing or None,
-            delimiter=delimiter,
-            encoding=encoding,
-            decimal=decimal,
-            thousands=thousands,
-            format=formats[0],
-            schema=None if model is None else imputer.schema_,
-        )
+        with stage("read"):
+            table = read_table_file(
+                input,
+                missing=missing or (),
+                keep=keep or (),
+                only_missing=only_missing or None,
+                delimiter=delimiter,
+                encoding=encoding,
+                decimal=decimal,
+                thousands=thousands,
+                format=formats[0],
+                schema=None if model is None else imputer.schema_,
+            )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
         table, completed = _complete(
             session, table, imputer, draws, model is not None, save_model is not None
         )
-        if draws is None:
-            write_table_file(target, table, completed[0], format=formats[1])
-        else:
-            write_long(target, table, completed, format=formats[1])
+        with stage("write"):
+            if draws is None:
+                write_table_file(target, table, completed[0], format=formats[1])
+            else:
+                write_long(target, table, completed, format=formats[1])
         session.written.append("standard output" if target == "-" else target)
         if save_model is not None:
             imputer.save(save_model)
@@ -256,6 +262,8 @@ def impute(
         if report is not None:
             write_report_of(report, table, completed, imputer, draws, input, command_of(context))
             session.written.append(report)
+        if summary is not None:
+            session.facts |= column_facts(table, completed[0], imputer)
         if not quiet:
             summarise_run(session, table, completed, imputer, time.perf_counter() - started, draws)
 
@@ -265,17 +273,34 @@ app.command()(compare)
 
 @app.command()
 def demo(
+    context: typer.Context,
     output: Annotated[str, _Folder] = "demo_output",
     seed: Annotated[int, _option("seed", min=0, rich_help_panel=None)] = 0,
+    summary: Annotated[Text, _option("summary", rich_help_panel=None)] = None,
     quiet: Annotated[bool, _option("quiet", rich_help_panel=None, help="No progress bars.")] = False,
     debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
 ) -> None:
     """Impute the embedded sample: hide known cells, fill them in, show scores and a picture."""
     session = Reporter(quiet, debug, interrupted="the demo was stopped")
-    with session.reporting():
+    with summarising(session, summary, command_of(context)), session.reporting():
         from .demo import run_demo
 
         run_demo(output, seed, progress=False if quiet else None)
+
+
+@app.command()
+def info(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A file of --save-model.")],
+    json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+    debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
+) -> None:
+    """Show what a saved model is: version, date, fitted table, schema, held-out scores, settings."""
+    session = Reporter(False, debug)
+    with session.reporting():
+        from .cli_results import show_model
+        from .modelfiles import describe_model
+
+        typer.echo(show_model(describe_model(model), as_json=json))
 
 
 def main() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import __version__
 from .errors import SettingError
 
 if TYPE_CHECKING:
@@ -93,3 +98,115 @@ def check_report(path: str | None) -> None:
             f"--report is a page, whose name must end in .html, however: {path!r}. Name it so; a browser "
             "prints it to PDF."
         )
+
+
+def show_model(facts: dict[str, Any], *, as_json: bool) -> str:
+    """Write what a model file says of itself, for a reader or as JSON."""
+    if as_json:
+        return json.dumps(facts, indent=2)
+    fit = facts["fit"]
+    lines = [
+        f"{facts['file']}: {facts['bytes']:,} bytes, format version {facts['format_version']}",
+        f"fitted by diffputer {fit['version']} on {fit['date']} in {fit['seconds']:.1f} seconds on "
+        f"{fit['device']}, seed {facts['seed']}",
+        f"table: {fit['rows']:,} rows, {fit['columns']:,} columns, {fit['missing']:,} cells missing, "
+        f"fingerprint {fit['fingerprint'][:16]}",
+        f"engine: {facts['engine'] or 'none'}",
+        "columns (held-out error against that of the mean or the most frequent category):",
+    ]
+    for column in facts["columns"]:
+        held = column.get("held_out") or {}
+        scores = [held.get(name) for name in ("error", "baseline")]
+        score = "" if None in scores else f", error {scores[0]:.2f} against {scores[1]:.2f}, n={held['n']}"
+        lines.append(f"  {column['name']!r}: {column['kind']}, {column['status']}{score}")
+    lines += [f"  {name}={value}" for name, value in (facts["settings"] or {}).items()]
+    return "\n".join(lines)
+
+
+class _Stages(logging.Handler):
+    """Adds up the seconds of every stage that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if name := getattr(record, "stage", None):
+            self.seconds[name] = self.seconds.get(name, 0.0) + getattr(record, "seconds", 0.0)
+
+
+@contextmanager
+def summarising(session: Reporter, path: str | None, command: str) -> Iterator[None]:
+    """Write a summary of a command when it ends, also when it fails; around ``session.reporting()``.
+
+    A path that cannot be written is refused before the work. Afterwards no summary makes a command fail.
+    """
+    from .errors import DiffputerError
+    from .tables.paths import check_writable, write_bytes
+
+    if path is None:
+        yield
+        return
+    with session.reporting():
+        if path == "-":
+            raise SettingError("--summary needs a file; got '-'. Name one.")
+        check_writable(path, format="csv")  # any suffix will do
+    started, status, stages = time.perf_counter(), 1, _Stages()
+    logger = logging.getLogger("diffputer")
+    level = logger.level
+    logger.addHandler(stages)
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+    try:
+        yield
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    finally:
+        logger.removeHandler(stages)
+        logger.setLevel(level)
+        facts = {
+            "command": command,
+            "diffputer": __version__,
+            "exit_status": status,
+            "error": session.error,
+            "warnings": session.warnings,
+            "seconds": {"total": time.perf_counter() - started, **stages.seconds},
+            "written": session.written,
+            **session.facts,
+        }
+        with suppress(OSError, DiffputerError, ValueError):
+            write_bytes(path, (json.dumps(facts, indent=2, default=str) + "\n").encode())
+
+
+def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[str, Any]:
+    """Counts of every column, for a summary: observed, missing, imputed, left missing, and shifts."""
+    import dataclasses
+
+    from .tables.frames import read_table
+    from .tables.matching import match_columns
+    from .tables.shifts import find_shifts
+
+    before, after = read_table(table.frame), read_table(completed)
+    columns: list[dict[str, Any]] = []
+    for place, name in enumerate(before.names):
+        missing, left = int(before.missing[:, place].sum()), int(after.missing[:, place].sum())
+        counts = {"missing": missing, "imputed": missing - left, "left_missing": left}
+        columns.append({"name": name, "observed": before.n_rows - missing, **counts})
+    facts: dict[str, Any] = {"rows": before.n_rows, "columns": columns}
+    if imputer.__sklearn_is_fitted__():
+        part = read_table(match_columns(table, imputer.schema_).part)
+        shifts = {one.name: dataclasses.asdict(one) for one in find_shifts(imputer.schema_, part)}
+        scores = imputer.held_out_scores_
+        for column in columns:
+            name = column["name"]
+            shift = shifts.get(name, {})
+            column |= {key: shift[key] for key in shift if key not in column}
+            observed = shift.get("observed") or 1
+            column["outside_share"] = shift.get("outside", 0) / observed
+            if scores is not None and name in scores.index:
+                line = scores.loc[name, ["n", "error", "baseline"]].to_dict()
+                column["held_out"] = {key: None if one != one else float(one) for key, one in line.items()}
+        facts["seed"] = imputer.seed_
+        facts["fit"] = dataclasses.asdict(imputer.fit_facts_)
+    return facts

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, pair, words_here
-from .cli_results import check_report
+from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, command_of, pair, words_here
+from .cli_results import check_report, summarising
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.reporting import EXIT_FAILURE, Reporter
@@ -51,6 +51,7 @@ _Kind = _option(
 )
 _Report = _option("report", _OUT, "FILE.html", "Write a report: one file that needs nothing else.")
 _Output = _option("output", _OUT, "FILE", "Also fill in the table with the best method, and write it there.")
+_Summary = _option("summary", _OUT, "FILE.json", "Warnings, seconds and exit status, also of a failure.")
 _Quiet = _option("quiet", _OUT, None, "No progress bar, no notes: only the name of the best method.")
 _Debug = _option("debug", _OUT, None, "Show the traceback of an error.")
 _Methods = _option(
@@ -88,6 +89,7 @@ def compare(
     kind: Annotated[Texts, _Kind] = None,
     report: Annotated[Text, _Report] = None,
     output: Annotated[Text, _Output] = None,
+    summary: Annotated[Text, _Summary] = None,
     methods: Annotated[Text, _Methods] = None,
     time_budget: Annotated[float, _Budget] = 120.0,
     repeats: Annotated[int, _Repeats] = 3,
@@ -110,7 +112,7 @@ def compare(
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
     started = time.monotonic()
     wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
-    with session.reporting():
+    with summarising(session, summary, command_of(context)), session.reporting():
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
             "categorical_features": categorical or None,

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .diffusion.journal import Journal
+from .diffusion.loading import check_values
 from .diffusion.training import MStep
 from .em_state import Checkpoint, EMState, open_journal
-from .errors import SettingError
+from .errors import SettingError, damaged_checkpoint
 from .held_out import (
     ColumnErrors,
     HeldOut,
@@ -223,7 +224,12 @@ def fit_em(
 
     state = (checkpoint.load() if checkpoint else None) or EMState([], x_obs, {}, {})
     if state.weights:
-        engine.restore(state.weights)
+        with damaged_checkpoint():
+            if state.completed.shape != x_obs.shape or not np.isfinite(state.completed).all():
+                raise ValueError("its completed rows are not those of the fit")
+            for weights in (state.best_weights, state.weights):
+                engine.restore(weights)
+                check_values(engine.model)
         logger.info("resumed after EM round %d", len(state.trace))
     K = settings.em_rounds if missing.any() else 1
     for k in range(len(state.trace) + 1, K + 1):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType, ModuleType
 
 #: Users do not call these by a line of their own: scikit-learn's fit_transform and Pipeline call fit.
@@ -29,6 +31,26 @@ class SettingError(DiffputerError, ValueError):
 
 class ModelFileError(DiffputerError, ValueError):
     """A model or checkpoint file that cannot be read: truncated, foreign or from a newer version."""
+
+
+@contextmanager
+def damage_as_error(what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever building objects from a file raises into :class:`ModelFileError`, with the reason."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except Exception as error:
+        reason = str(error).strip() or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"{reason} is missing"
+        shown = reason if len(reason) < 300 else reason[:299] + "…"
+        raise ModelFileError(f"{what} is damaged: {shown.rstrip('.')}. {remedy}") from error
+
+
+def damaged_checkpoint() -> AbstractContextManager[None]:
+    """The same where a fit goes on from a checkpoint."""
+    return damage_as_error("The checkpoint", "Remove it to start afresh, or name another path.")
 
 
 class DataWarning(UserWarning):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self, cast
 
@@ -16,29 +19,32 @@ from scipy.sparse import issparse
 from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import persistence
+from . import __version__, persistence
 from .analysis.verdicts import warn_of_weak, weak_columns
 from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
-from .errors import InputError, InputTypeError, SettingError
+from .errors import InputError, InputTypeError, SettingError, damage_as_error
 from .imputations import Imputations
+from .modelfiles import MODEL, REMEDIES
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .resampling import choose_models, fit_resampled
 from .runtime.devices import Deadline, enough_memory, resolve_device, resolve_precision
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
+from .runtime.stages import stage
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
 from .tables.decoding import as_fitted, warn_of_coarse
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
+from .tables.shifts import find_shifts, warn_about_shifts
 from .tables.textcolumns import TextColumn
-from .tables.wishes import bounded_columns
-from .trace import warn_if_useless
+from .tables.wishes import bounded_columns, read_wishes
+from .trace import FitFacts, warn_if_useless
 from .uncertainties import Uncertainty
 
 
@@ -122,6 +128,8 @@ planned_steps
     held_out_scores_ : pandas.DataFrame or None
         Of each column: kind, n (cells held out), error (of expected values, whatever ``estimate`` is),
         baseline (the column mean's or top level's), ratio, ratio_error. None if no cells were held out.
+    fit_facts_ : FitFacts
+        Version, date, seconds, device, and of the table rows, columns, missing cells and a fingerprint.
     seed_ : int
         The seed in use; pass it as ``random_state`` to repeat the fit.
     n_features_in_, feature_names_in_
@@ -144,6 +152,7 @@ planned_steps
         X : pandas.DataFrame, polars.DataFrame, pyarrow.Table or array of shape (n_rows, n_columns)
             The table.
         """
+        started = time.perf_counter()
         device, settings = self._check_parameters()
         deadline = Deadline.after(self.time_budget)
         table = self._read(X, reset=True)
@@ -166,6 +175,7 @@ planned_steps
         self._read_constraints().check(table, self._encoder.schema)
         self._refuse_skipped_in_constraints(table)
         self.seed_ = resolve_seed(self.random_state)
+        self._fingerprint = hashlib.sha256(repr(self._encoder.schema).encode()).hexdigest()
         self._names = table.names if table.container != "numpy" else None
         result = self._fit_encoded(table, device, settings, deadline) if self._encoder.width else None
         if result is not None:
@@ -177,6 +187,16 @@ planned_steps
         self._take_over(result)
         useless = result is not None and result.best.useless  # then the same is true of most columns
         warn_of_weak(weak_columns(self.schema_, None if useless else self.held_out_scores_))
+        self.fit_facts_ = FitFacts(
+            version=__version__,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=time.perf_counter() - started,
+            device=str(device),
+            rows=table.n_rows,
+            columns=table.n_columns,
+            missing=int(table.missing.sum()),
+            fingerprint=self._fingerprint,
+        )
         return self
 
     def _take_over(self, result: EMResult | None) -> None:
@@ -190,11 +210,16 @@ planned_steps
     def _fit_encoded(
         self, table: Table, device: torch.device, settings: Settings, deadline: Deadline
     ) -> EMResult:
-        encoded = self._encoder.encode(table)
+        with stage("encode", rows=table.n_rows, columns=table.n_columns):
+            encoded = self._encoder.encode(table)
+            digest = hashlib.sha256(repr(self._encoder.schema).encode())
+            digest.update(np.where(encoded.missing, np.float32(0), encoded.x).tobytes())
+            digest.update(np.packbits(encoded.missing).tobytes())
+            self._fingerprint = digest.hexdigest()
         dtype = resolve_precision(self.precision, device)
         make = partial(make_engine, self._encoder.n_levels, settings, device, dtype)
         n_models = self.bootstrap_models if self.model_uncertainty == "bootstrap" else 0
-        with self._working() as progress:
+        with stage("train", rows=table.n_rows), self._working() as progress:
             result = fit_em(
                 make(),
                 encoded.x,
@@ -231,13 +256,13 @@ planned_steps
             With nothing missing but in columns that are passed through.
         """
         check_is_fitted(self)
-        table = self._read(X, reset=False)
+        table = self._read_new(X)
         encoded = self._encoder.encode(table)
         if self._result is None or not self._holes(table).any():
             return self._fill(table, encoded.x)
         check_choice("estimate", self.estimate, ESTIMATES)
         result = self._on_device(self._result)
-        with self._working() as progress:
+        with stage("impute", rows=table.n_rows), self._working() as progress:
             x = impute(
                 encoded.x,
                 encoded.missing,
@@ -250,8 +275,9 @@ planned_steps
         return self._fill(table, x)
 
     def _fill(self, table: Table, x: NDArray[np.float32]) -> Any:
-        filled = self._encoder.decode(table, x)
-        completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
+        with stage("decode", rows=table.n_rows):
+            filled = self._encoder.decode(table, x)
+            completed = table.with_filled(self._constraints.on(table, self.schema_)(filled))
         # scikit-learn's set_output does not know pyarrow: it gets what it can turn into pandas.
         if hasattr(completed, "to_pandas") and _get_output_config("transform", self)["dense"] == "pandas":
             return completed.to_pandas()
@@ -280,7 +306,7 @@ planned_steps
         check_is_fitted(self)
         check_number("n_draws", n_draws, 1, 1 << 31, closed=True, whole=True)
         check_number("first_draw", first_draw, 0, 1_000_000, closed=True, whole=True)
-        table = self._read(detach(X), reset=False)
+        table = self._read_new(detach(X))
         models = None
         if self._result is not None and self._holes(table).any():
             models = choose_models(self._on_device(self._result), self.model_uncertainty)
@@ -324,7 +350,7 @@ planned_steps
         """
         check_is_fitted(self)
         check_number("level", level, 0.0, 1.0, closed=False, whole=False)
-        table = self._read(X, reset=False)
+        table = self._read_new(X)
         encoded = self._encoder.encode(table)
         if self._result is None:
             return Uncertainty.of_cells(table, self._encoder, encoded.x, None)
@@ -353,6 +379,7 @@ planned_steps
             seed=self.seed_,
             parameters=self.get_params(),
             named=self._names is not None,
+            fit=self.fit_facts_,
         )
 
     @classmethod
@@ -365,10 +392,13 @@ planned_steps
             Where it shall compute from now on.
         """
         model = persistence.read_model(path)
-        imputer = cls(**{k: v for k, v in model["parameters"].items() if k in cls._get_param_names()})
+        with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
+            imputer = cls(**model["parameters"])
+            imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
+            imputer.fit_facts_ = model["fit"]
+            imputer._take_over(model["result"])
+            imputer._check_loaded()
         imputer.device = device
-        imputer._encoder, imputer.seed_ = model["encoder"], model["seed"]
-        imputer._take_over(model["result"])
         imputer._names = imputer.schema_.names if model["named"] else None
         imputer.n_features_in_ = len(imputer.schema_.names)
         if model["named"] and all(isinstance(name, str) for name in imputer.schema_.names):
@@ -381,8 +411,32 @@ planned_steps
         self._encoder = dataclasses.replace(self._encoder, schema=schema)
         self.schema_ = schema
 
+    def _check_loaded(self) -> None:
+        """Refuse parameters that no fit can have had; the device need not be one of this machine."""
+        found = type(self)(**self.get_params(deep=False))
+        if not isinstance(found.device, str):
+            raise SettingError(f"device must be text, and is {found.device!r}")
+        found.device = "cpu"
+        found.random_state = self.seed_  # an object that made the seed is not kept
+        resolve_seed(self.random_state)
+        if found.progress not in (None, False, True):
+            raise SettingError(f"progress must be true or false, and is {found.progress!r}")
+        if found.checkpoint is not None and not isinstance(found.checkpoint, str):
+            raise SettingError(f"checkpoint must be a path, and is {found.checkpoint!r}")
+        found._check_parameters()
+        names = self.schema_.names
+        read_wishes(names, self.categorical_features, self.schema)
+        read_wishes(names, list(self.bounds or {}), None)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_encoder")
+
+    def _read_new(self, X: Any) -> Table:
+        """Read rows to be imputed, and warn where they are unlike those of the fit."""
+        table = self._read(X, reset=False)
+        if table.n_columns == len(self.schema_):
+            warn_about_shifts(find_shifts(self.schema_, table))
+        return table
 
     def _read(self, X: Any, *, reset: bool) -> Table:
         if issparse(X):

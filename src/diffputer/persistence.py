@@ -1,7 +1,7 @@
-"""Models and checkpoints on disk: one safetensors file with versioned JSON inside, never pickle.
+"""Fitted imputers and checkpoints as tensors and JSON facts; modelfiles.py has the file around them.
 
-A file is written under another name, flushed and renamed, so that a crash leaves the old file or the new
-one. Reading runs no code from the file.
+What is read is built anew and described again: a file whose description is not exactly that of what it was
+read as is refused. So whatever was left out, added or of another type is found, once for all.
 """
 
 from __future__ import annotations
@@ -10,119 +10,72 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from .diffusion.journal import Snapshot, UnderWay
+from .diffusion.loading import check_declared, check_values, describe_tensors, load_exactly
 from .em import EMResult
 from .em_state import EMState
-from .engines import make_engine
-from .errors import InputError, ModelFileError
+from .engines import declared_tensors, fewest_tensors, make_engine
+from .errors import InputError, ModelFileError, damage_as_error
 from .held_out import ColumnErrors
+from .modelfiles import (
+    CHECKPOINT,
+    MODEL,
+    REMEDIES,
+    RawTensor,
+    check_target,
+    read_container,
+    to_text,
+    write_container,
+)
 from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
-from .tables.paths import refusal_of, write_bytes
 from .tables.schema import Schema, from_plain, to_plain
-from .trace import EMRound
+from .trace import EMRound, FitFacts
 
-MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
-#: Raised whenever older readers could not understand newer files.
-VERSION = 14
-#: Versions before this one are not read.
-OLDEST_VERSION = 14
-#: What to do about a file that cannot be read.
-_REMEDIES = {
-    MODEL: "Name the file that was saved, copy it again, or fit again.",
-    CHECKPOINT: "Remove it to start afresh, or name another path.",
-}
+_DTYPES = {
+    "F64": torch.float64, "I64": torch.int64, "F32": torch.float32, "I32": torch.int32,
+    "BF16": torch.bfloat16, "F16": torch.float16, "I16": torch.int16, "I8": torch.int8,
+    "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 _ERRORS = ("best_errors", "best_ratio_errors")
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
-def check_target(path: str | os.PathLike[str], kind: str) -> None:
-    """Refuse a path that cannot become a file, before the work starts."""
-    target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        problem = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
-        raise InputError(
-            f"A {kind} is written to a file, however: {str(path)!r} {problem}. Name another path."
-        )
-    folder = Path(os.path.realpath(target)).parent  # through a link
-    if (target.is_file() or not target.exists()) and (reason := refusal_of(folder)):
-        raise InputError(
-            f"A {kind} is written to a file, however: in {str(folder)!r} none can be made ({reason}). "
-            "Name another path."
-        )
-
-
 def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:
     """Write tensors and JSON facts into one file, atomically."""
-    check_target(path, kind)
-    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    text = json.dumps(facts)
-    metadata = {"format": kind, "version": str(VERSION), "facts": text, "digest": _digest(plain, text)}
-    try:
-        write_bytes(str(path), safetensors_bytes(plain, metadata))
-    except OSError as error:
-        raise InputError(
-            f"A {kind} could not be written to {str(path)!r}: {error.strerror}. Name another path."
-        ) from error
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    raw = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        # As bytes: numpy has no bfloat16, in which networks are trained on a GPU.
+        data = plain.reshape(-1).view(torch.uint8).numpy().data
+        raw[name] = RawTensor(names[plain.dtype], tuple(plain.shape), data)
+    write_container(path, kind, raw, facts)
 
 
 def read_file(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
     """Read a file that :func:`write_file` wrote, or say what is wrong with it."""
-    name, remedy = str(path), _REMEDIES[kind]
-    if not os.path.isfile(path):
-        raise ModelFileError(
-            f"A {kind} must be a file, however: {name!r} is not there (or is a folder). Check the path."
-        )
-    try:
-        with safe_open(name, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFileError(
-            f"{name!r} cannot be read as a {kind}: it is truncated or another sort of file ({error}). "
-            f"{remedy}"
-        ) from error
-    if metadata.get("format") != kind:
-        raise ModelFileError(f"{name!r} is not a {kind}: its format is {metadata.get('format')!r}. {remedy}")
-    version = metadata.get("version", "")
-    if not version.isdecimal() or int(version) > VERSION:
-        raise ModelFileError(
-            f"{name!r} has version {version!r}; this diffputer reads up to {VERSION}. Upgrade diffputer."
-        )
-    if int(version) < OLDEST_VERSION:
-        raise ModelFileError(
-            f"{name!r} has version {version}, which this diffputer reads no more (from {OLDEST_VERSION} on). "
-            "Fit again, or use the diffputer that wrote it."
-        )
-    try:
-        if metadata["digest"] != _digest(tensors, metadata["facts"]):
-            raise ModelFileError(f"{name!r} is damaged: its content is not what was written. {remedy}")
-        return tensors, json.loads(metadata["facts"])
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{name!r} is damaged: its description cannot be read. {remedy}") from error
+    raw, facts = read_container(path, kind)
+    with damage_as_error(repr(str(path)), REMEDIES[kind]):
+        return {name: _tensor(one) for name, one in raw.items()}, facts
 
 
-def _digest(tensors: Mapping[str, Tensor], facts: str) -> str:
-    """Give a fingerprint of all that a file holds, to find what was changed since."""
-    digest = hashlib.sha256(facts.encode())
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        # As bytes: numpy has no bfloat16, in which networks are trained on a GPU.
-        digest.update(tensors[name].contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def _tensor(raw: RawTensor) -> Tensor:
+    dtype = _DTYPES[raw.dtype]
+    if not len(raw.data):
+        return torch.empty(raw.shape, dtype=dtype)
+    return torch.frombuffer(raw.data, dtype=dtype).reshape(raw.shape)
 
 
 def write_model(
@@ -133,73 +86,161 @@ def write_model(
     seed: int,
     parameters: Mapping[str, Any],
     named: bool,
+    fit: FitFacts,
 ) -> None:
     """Write a fitted imputer."""
     tensors: dict[str, Tensor] = {}
-    facts: dict[str, Any] = {
-        "encoder": encoder.to_dict(),
-        "seed": seed,
-        "named": named,
-        **_parameter_facts(parameters),
-        "result": None,
-    }
     if result is not None:
         tensors = {f"model.{key}": value for key, value in result.engine.model.state_dict().items()}
         for number, engine in enumerate(result.resampled):
             own = engine.model.state_dict()
             tensors |= {f"resampled{number}.{key}": value for key, value in own.items()}
         tensors["bounds"] = torch.from_numpy(result.bounds.copy())
+    write_file(path, MODEL, tensors, _model_facts(encoder, result, seed, parameters, named, fit))
+
+
+def _model_facts(
+    encoder: TableEncoder,
+    result: EMResult | None,
+    seed: int,
+    parameters: Mapping[str, Any],
+    named: bool,
+    fit: FitFacts,
+) -> dict[str, Any]:
+    """All of a fitted imputer that is not a tensor, as JSON."""
+    facts: dict[str, Any] = {
+        "encoder": encoder.to_dict(),
+        "seed": seed,
+        "named": named,
+        "fit": dataclasses.asdict(fit),
+        **_parameter_facts(parameters),
+        "result": None,
+    }
+    if result is not None:
         facts["result"] = {
             "engine": result.engine.name,
             "settings": dataclasses.asdict(result.engine.settings),
-            "trace": [dataclasses.asdict(line) for line in result.trace],
+            "trace": _trace_facts(result.trace),
             "best_round": result.best_round,
             "resampled": [dataclasses.asdict(engine.settings) for engine in result.resampled],
             "held_out": result.held_out
-            and {name: one.tolist() for name, one in vars(result.held_out).items() if one is not None},
+            and {name: _without_nan(one) for name, one in vars(result.held_out).items()},
         }
-    write_file(path, MODEL, tensors, facts)
+    return facts
 
 
 def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a fitted imputer: encoder, result, seed, parameters, named."""
+    """Read a fitted imputer: encoder, result, seed, parameters, named, fit."""
     tensors, facts = read_file(path, MODEL)
-    try:
+    with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
         encoder = TableEncoder.from_dict(facts["encoder"])
-        result = None
-        if facts["result"] is not None:
-            sort = PaperSettings if facts["result"]["engine"] == "paper" else ConditionalSettings
-            engines = []
-            for number, given in enumerate((facts["result"]["settings"], *facts["result"]["resampled"])):
-                engine = make_engine(encoder.n_levels, sort(**given), "cpu", torch.float32)
-                name = f"resampled{number - 1}." if number else "model."
-                engine.model.load_state_dict(_part(tensors, name))
-                engines.append(engine)
-            result = EMResult(
-                engine=engines[0],
-                bounds=tensors["bounds"].numpy(),
-                trace=[EMRound(**line) for line in facts["result"]["trace"]],
-                best_round=int(facts["result"]["best_round"]),
-                held_out=_column_errors(facts["result"].get("held_out")),
-                resampled=tuple(engines[1:]),
-            )
-        return {
+        encoder.check()
+        if (facts["result"] is None) != (encoder.width == 0):
+            raise ValueError("columns that are modelled must have a model")
+        model: dict[str, Any] = {
             "encoder": encoder,
-            "result": result,
-            "seed": int(facts["seed"]),
+            "result": None if facts["result"] is None else _read_result(facts["result"], tensors, encoder),
+            "seed": facts["seed"],
             "parameters": {
-                **facts["parameters"],
+                **{k: from_plain(v) for k, v in facts["parameters"].items()},
                 **{k: _from_plain(v) for k, v in facts["column_parameters"].items()},
             },
-            "named": bool(facts["named"]),
+            "named": facts["named"],
+            "fit": FitFacts(**facts["fit"]),
         }
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{str(path)!r} is damaged: {error}. {_REMEDIES[MODEL]}") from error
+        model["fit"].check()
+        if type(model["seed"]) is not int or type(model["named"]) is not bool:
+            raise TypeError("a seed must be a whole number, and named true or false")
+        if to_text(_model_facts(**model)) != to_text(facts):
+            raise ValueError("its description is not one that a fit gives")
+        if facts["result"] is None and tensors:
+            raise ValueError("there is nothing that its tensors belong to")
+    return model
 
 
-def _column_errors(plain: Mapping[str, Any] | None) -> ColumnErrors | None:
+def _read_result(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], encoder: TableEncoder) -> EMResult:
+    sorts = {"paper": PaperSettings, "conditional": ConditionalSettings}
+    given = (facts["settings"], *facts["resampled"])
+    all_settings: list[Settings] = [sorts[facts["engine"]](**one) for one in given]
+    # Before anything is made: the tensors that are there bound what is.
+    if sum(map(fewest_tensors, all_settings)) > len(tensors):
+        raise ValueError("its settings declare more tensors than it has")
+    names = ["model.", *(f"resampled{number}." for number in range(len(all_settings) - 1))]
+    parts = [_part(tensors, name) for name in names]
+    if 1 + sum(map(len, parts)) != len(tensors):
+        raise ValueError("it has tensors that belong to nothing")
+    for settings, part in zip(all_settings, parts, strict=True):
+        check_declared(describe_tensors(part), declared_tensors(encoder.n_levels, settings))
+    bounds = _read_bounds(tensors["bounds"], encoder.width)
+    engines = []
+    for settings, part in zip(all_settings, parts, strict=True):
+        engine = make_engine(encoder.n_levels, settings, "cpu", torch.float32)
+        load_exactly(engine.model, part)
+        check_values(engine.model)
+        engines.append(engine)
+    result = EMResult(
+        engine=engines[0],
+        bounds=bounds,
+        trace=_read_trace(facts["trace"]),
+        best_round=facts["best_round"],
+        held_out=_read_errors(facts["held_out"], encoder),
+        resampled=tuple(engines[1:]),
+    )
+    if type(result.best_round) is not int or not 1 <= result.best_round <= len(result.trace):
+        raise ValueError("the best round must be one of the trace")
+    return result
+
+
+def _read_bounds(bounds: Tensor, width: int) -> NDArray[np.float32]:
+    """Check the range of imputations, whose ends may be open. Shape: [2, d]."""
+    check_declared(describe_tensors({"bounds": bounds}), {"bounds": (torch.float32, (2, width))})
+    if not bool((bounds[0] <= bounds[1]).all()):
+        raise ValueError("a lower bound must not exceed the upper one")
+    found: NDArray[np.float32] = bounds.numpy()
+    return found
+
+
+def _trace_facts(trace: Sequence[EMRound]) -> list[dict[str, Any]]:
+    """Write a trace as JSON, which has no NaN: null where nothing was held out."""
+    return [{name: _without_nan(value) for name, value in dataclasses.asdict(line).items()} for line in trace]
+
+
+def _read_trace(plain: Sequence[Mapping[str, Any]]) -> list[EMRound]:
+    fields = {field.name: field.type for field in dataclasses.fields(EMRound)}
+    trace = []
+    for number, line in enumerate(plain, start=1):
+        values: dict[str, Any] = {name: math.nan if value is None else value for name, value in line.items()}
+        for name, value in values.items():
+            if type(value).__name__ != fields[name]:
+                raise TypeError(f"{name} of a round must be of type {fields[name]}, and is {value!r}")
+        trace.append(EMRound(**values))
+        if trace[-1].round != number:
+            raise ValueError("the rounds of a trace must be in order")
+    return trace
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return [_without_nan(one) for one in value.tolist()]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _read_errors(plain: Mapping[str, Any] | None, encoder: TableEncoder) -> ColumnErrors | None:
     """Read the scores of held-out cells; there are none where nothing was held out."""
-    return None if plain is None else ColumnErrors(**{name: np.array(value) for name, value in plain.items()})
+    if plain is None:
+        return None
+    whole = ("columns", "n")
+    arrays: dict[str, Any] = {
+        name: None if value is None else np.array(value, dtype=np.int64 if name in whole else np.float64)
+        for name, value in plain.items()
+    }
+    errors = ColumnErrors(**arrays)
+    columns = np.unique(encoder.blocks)
+    if not np.array_equal(errors.columns, columns) or (errors.n < 0).any():
+        raise ValueError("scores of held-out cells must be of the columns that are modelled")
+    if any(one is not None and one.shape != columns.shape for one in vars(errors).values()):
+        raise ValueError("scores of held-out cells must be one for each column")
+    return errors
 
 
 def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,8 +260,8 @@ def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
                 facts["column_parameters"][name] = _to_plain(value)
             continue
         plain = value.item() if isinstance(value, np.generic) else value
-        if plain is None or isinstance(plain, str | bool | int | float):
-            facts["parameters"][name] = plain
+        if plain is None or type(plain) in (str, bool, int, float):
+            facts["parameters"][name] = to_plain(plain, name)
     return facts
 
 
@@ -263,7 +304,8 @@ def _under_way(tensors: Mapping[str, Tensor], plain: Mapping[str, Any] | None) -
     if plain is None:
         return None
     parts = {
-        name: Snapshot(_part(tensors, f"under_way.{name}."), facts) for name, facts in plain["parts"].items()
+        name: Snapshot(_part(tensors, f"under_way.{name}."), _from_json(facts))
+        for name, facts in plain["parts"].items()
     }
     return UnderWay(parts, float(plain["seconds"]))
 
@@ -298,18 +340,20 @@ class FileCheckpoint:
                 f"A checkpoint belongs to one table, seed and settings, however: {str(self._path)!r} was "
                 "made with others. Remove it to start afresh, or name another path."
             )
-        try:
+        with damage_as_error(repr(str(self._path)), REMEDIES[CHECKPOINT]):
             state = EMState(
-                trace=[EMRound(**line) for line in facts["trace"]],
-                completed=tensors["completed"].numpy(),
+                trace=_read_trace(facts["trace"]),
+                completed=_matrix(tensors["completed"], torch.float32, 2),
                 weights=_part(tensors, "weights."),
                 best_weights=_part(tensors, "best_weights."),
-                best_round=int(facts["best_round"]),
-                **{name: tensors[name].numpy() for name in _ERRORS if name in tensors},
-                under_way=_under_way(tensors, facts.get("under_way")),
+                best_round=facts["best_round"],
+                **{name: _matrix(tensors[name], torch.float64, 1) for name in _ERRORS if name in tensors},
+                under_way=_under_way(tensors, facts["under_way"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{str(self._path)!r} is damaged: {error}.") from error
+            if type(state.best_round) is not int or not 0 <= state.best_round <= len(state.trace):
+                raise ValueError("the best round must be one of the trace")
+            if to_text(self._facts(state)) != to_text(facts):
+                raise ValueError("its description is not one that a fit gives")
         if len(state.trace) > self._rounds:
             raise ModelFileError(
                 f"A checkpoint must not be ahead of the fit, however: {str(self._path)!r} holds "
@@ -325,17 +369,44 @@ class FileCheckpoint:
         tensors |= {f"best_weights.{k}": v.clone() for k, v in state.best_weights.items()}
         errors = {name: getattr(state, name) for name in _ERRORS}
         tensors |= {name: torch.from_numpy(one) for name, one in errors.items() if one is not None}
-        facts = {
-            "fingerprint": self._fingerprint,
-            "best_round": state.best_round,
-            "trace": [dataclasses.asdict(line) for line in state.trace],
-            "under_way": None,
-        }
         if state.under_way is not None:
             for name, part in state.under_way.parts.items():
                 tensors |= {f"under_way.{name}.{k}": v for k, v in part.tensors.items()}
-            facts["under_way"] = {
-                "seconds": state.under_way.seconds,
-                "parts": {name: part.facts for name, part in state.under_way.parts.items()},
-            }
-        write_file(self._path, CHECKPOINT, tensors, facts)
+        write_file(self._path, CHECKPOINT, tensors, self._facts(state))
+
+    def _facts(self, state: EMState) -> dict[str, Any]:
+        """All of a state that is not a tensor, as JSON."""
+        under_way = state.under_way and {
+            "seconds": state.under_way.seconds,
+            "parts": {name: _to_json(part.facts) for name, part in state.under_way.parts.items()},
+        }
+        return {
+            "fingerprint": self._fingerprint,
+            "best_round": state.best_round,
+            "trace": _trace_facts(state.trace),
+            "under_way": under_way,
+        }
+
+
+def _matrix(tensor: Tensor, dtype: torch.dtype, n_dimensions: int) -> NDArray[Any]:
+    if tensor.dtype != dtype or tensor.ndim != n_dimensions:
+        raise ValueError(f"an array must be of {dtype} and have {n_dimensions} dimensions")
+    found: NDArray[Any] = tensor.numpy()
+    return found
+
+
+def _to_json(facts: Any) -> Any:
+    """Write what a snapshot has beside tensors as JSON, which has neither NaN nor infinity."""
+    if isinstance(facts, dict):
+        return {name: _to_json(value) for name, value in facts.items()}
+    if isinstance(facts, list):
+        return [_to_json(value) for value in facts]
+    return to_plain(facts, "of a snapshot") if isinstance(facts, float) else facts
+
+
+def _from_json(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        if plain.keys() == {"float"}:
+            return from_plain(plain)
+        return {name: _from_json(value) for name, value in plain.items()}
+    return [_from_json(value) for value in plain] if isinstance(plain, list) else plain

@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .errors import warn_about_data
+
+
+@dataclass(frozen=True)
+class FitFacts:
+    """When, where and on what an imputer was fitted."""
+
+    version: str
+    """Of diffputer."""
+    date: str
+    """Of the end of the fit, in UTC."""
+    seconds: float
+    device: str
+    rows: int
+    columns: int
+    missing: int
+    """Missing cells of the table."""
+    fingerprint: str
+    """SHA-256 of the encoded table and its schema: equal tables have the same."""
+
+    def check(self) -> None:
+        """Raise TypeError or ValueError for what no fit gives, as in a damaged file."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value).__name__ != field.type:
+                raise TypeError(f"{field.name} of a fit must be of type {field.type}, and is {value!r}")
+        if min(self.seconds, self.rows, self.columns, self.missing) < 0:
+            raise ValueError("counts of a fit must not be negative")
 
 
 @dataclass(frozen=True)

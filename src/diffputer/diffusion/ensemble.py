@@ -13,9 +13,11 @@ from .conditional import ConditionalNetwork, Rows
 from .drawing import draw_rows, plan_draw
 from .gaussian import MOST_COLUMNS, GaussianCopula
 from .linear import LinearValues
+from .loading import require, require_between
 from .marginals import Marginals
 from .prediction import Prediction, ask, average, mix, sharpen
 from .residuals import (
+    CHANGES_UNTIL,
     MEDIAN,
     QUANTILES,
     Part,
@@ -115,6 +117,20 @@ class Ensemble(nn.Module):
         self.register_buffer("follow", torch.zeros(p))
         self.register_buffer("stretch", torch.ones(p))
         self.register_buffer("cell_shape", torch.zeros(2))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless shares are shares and widths are widths."""
+        require_between(
+            0, 1,
+            shares=self.shares, linear_share=self.linear_share, linear_draws=self.linear_draws,
+            dependence=self.dependence, trust=self.trust, network_shares=self.network_shares,
+            line_shares=self.line_shares, tree_shares=self.tree_shares, lean=self.lean, follow=self.follow,
+        )  # fmt: skip
+        require((self.shares.sum() - 1).abs() < 1e-3, "shares must sum up to one")
+        widths = {"widths": self.widths, "linear_width": self.linear_width, "stretch": self.stretch}
+        require_between(1e-6, 1e6, **widths, sharpness=self.sharpness)
+        for shape in (self.draw_shape, self.cell_shape):
+            require(shape[1] > -1 / CHANGES_UNTIL, "a wider distribution must be in the same order")
 
     def _counts(self) -> Counts:
         return Counts.read(

@@ -25,6 +25,7 @@ from ..runtime.seeding import keyed_normal, keyed_uniform
 from .backbones import has_kernels
 from .conditional import Rows
 from .gaussian_em import JITTER, Holes, condition_in_turn, invert, settle
+from .loading import require_between, require_covariance
 from .marginals import Marginals
 from .prediction import Prediction, correction
 from .residuals import Normal, Width, normal_quantiles
@@ -97,6 +98,11 @@ class GaussianCopula(nn.Module):
         self.register_buffer("middle", torch.zeros(d, dtype=torch.float64))
         self.register_buffer("covariance", torch.eye(d, dtype=torch.float64))
         self.register_buffer("frequencies", torch.zeros(d - n_numeric, dtype=torch.float64))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these can be parameters of a copula."""
+        require_between(0, 1, shrinking=self.shrinking, frequencies=self.frequencies)
+        require_covariance(self.covariance, "covariance")
 
     def latent(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Give the latent values of known cells (0 elsewhere) and which are known.

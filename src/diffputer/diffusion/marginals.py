@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from torch import Tensor, nn
 
+from .loading import require, require_between
+
 #: Points of F that are kept for each column.
 KNOTS = 1024
 #: Points of the normal distribution over which a mean is taken, and about how far out they go.
@@ -59,6 +61,12 @@ class Marginals(nn.Module):
             # Of very many rows the last one's (n - 1/2) / n would round to one, whose score is infinite.
             marginals.probabilities[j] = torch.from_numpy((pad + 0.5) / len(ordered)).clamp_max(1 - 2**-24)
         return marginals
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these are distribution functions."""
+        for ascending in (self.values, self.probabilities):
+            require(ascending.diff(dim=1) >= 0, "knots of a distribution must ascend")
+        require_between(torch.finfo(torch.float32).tiny, 1 - 2**-24, probabilities=self.probabilities)
 
     def distribution(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Give F(x-) and F(x); they differ where a value occurs often.

@@ -12,6 +12,12 @@ from torch.nn.utils import skip_init
 from .backbones import silu
 
 
+def _linear(n_in: int, n_out: int) -> nn.Linear:
+    """Make a layer without drawing weights, on the default device."""
+    layer: nn.Linear = skip_init(nn.Linear, n_in, n_out, device=torch.empty(0).device)
+    return layer
+
+
 class NoiseEmbedding(nn.Module):
     """Sinusoids of the noise label, passed through a small MLP.
 
@@ -28,8 +34,8 @@ class NoiseEmbedding(nn.Module):
         half = width // 2
         frequencies = torch.exp(-math.log(max_period) * torch.arange(half, dtype=torch.float32) / half)
         self.register_buffer("frequencies", frequencies, persistent=False)
-        self.inner = skip_init(nn.Linear, 2 * half, width)
-        self.outer = skip_init(nn.Linear, width, width)
+        self.inner = _linear(2 * half, width)
+        self.outer = _linear(width, width)
 
     def forward(self, labels: Tensor) -> Tensor:
         angles = labels.to(torch.float32)[:, None] * self.frequencies[None, :]
@@ -49,11 +55,11 @@ class DenoisingMLP(nn.Module):
         h = hidden_width
         self.embedding = NoiseEmbedding(h)
         # Weights are drawn by reset alone: torch's own initialisation would use the global generator.
-        self.fc_in = skip_init(nn.Linear, n_columns, h)
-        self.fc_1 = skip_init(nn.Linear, h, 2 * h)
-        self.fc_2 = skip_init(nn.Linear, 2 * h, 2 * h)
-        self.fc_3 = skip_init(nn.Linear, 2 * h, h)
-        self.fc_out = skip_init(nn.Linear, h, n_columns)
+        self.fc_in = _linear(n_columns, h)
+        self.fc_1 = _linear(h, 2 * h)
+        self.fc_2 = _linear(2 * h, 2 * h)
+        self.fc_3 = _linear(2 * h, h)
+        self.fc_out = _linear(h, n_columns)
         self.reset(torch.Generator().manual_seed(0))
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
@@ -77,6 +83,8 @@ class DenoisingMLP(nn.Module):
     @torch.no_grad()
     def reset(self, generator: torch.Generator) -> None:
         """Draw fresh weights: uniform in 1/sqrt(fan-in), torch's own rule for linear layers."""
+        if self.fc_in.weight.is_meta:  # made for its shapes only
+            return
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 bound = 1.0 / math.sqrt(module.in_features)

@@ -96,6 +96,17 @@ class Course:
     ended: bool = False
     """Whether it is over, for another reason than the time."""
 
+    def check(self, plan: TrainingPlan) -> None:
+        """Raise ValueError or TypeError unless a training of this plan can have come so far."""
+        whole = (self.planned, self.step, self.updates, self.best_step)
+        losses = (self.rate, self.loss, self.best, *self.history)
+        if any(type(number) is not int or number < 0 for number in whole) or type(self.ended) is not bool:
+            raise TypeError("steps of a training must be whole numbers")
+        if any(type(loss) is not float for loss in losses) or type(self.held_out) not in (float, type(None)):
+            raise TypeError("losses of a training must be numbers")
+        if not max(self.step, self.best_step) <= self.planned <= max(plan.longest, plan.max_steps):
+            raise ValueError("a training must not be longer than planned")
+
     def look(self, plan: TrainingPlan, loss: float, held_out: float | None, passed: float) -> bool:
         """Take the losses at this step, and decide how to go on; says whether they are the best so far."""
         self.loss, self.held_out = loss, held_out

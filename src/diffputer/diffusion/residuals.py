@@ -34,7 +34,8 @@ CHANGES_UNTIL = 2.5
 @cache
 def normal_quantiles(device: torch.device | None = None) -> Tensor:
     """Give the scores g of the quantiles' levels. Shape: [Q]."""
-    levels = torch.tensor(QUANTILES, dtype=torch.float32, device=device)
+    # On a device by name: what is kept must not be on the one that happens to be the default.
+    levels = torch.tensor(QUANTILES, dtype=torch.float32, device=device or "cpu")
     scores: Tensor = torch.special.ndtri(levels)
     return scores
 
@@ -43,7 +44,7 @@ def normal_quantiles(device: torch.device | None = None) -> Tensor:
 def quantile_weights(device: torch.device | None = None) -> Tensor:
     """Give the probability that each quantile stands for: that of the levels nearest to it. Shape: [Q]."""
     edges = [0.0, *((a + b) / 2 for a, b in pairwise(QUANTILES)), 1.0]
-    return torch.tensor([b - a for a, b in pairwise(edges)], dtype=torch.float32, device=device)
+    return torch.tensor([b - a for a, b in pairwise(edges)], dtype=torch.float32, device=device or "cpu")
 
 
 class Residuals:

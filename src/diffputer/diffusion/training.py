@@ -20,11 +20,13 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from ..errors import damaged_checkpoint
 from ..runtime.devices import Deadline
 from ..runtime.progress import Progress
 from ..runtime.seeding import derive_seed, torch_generator
 from ..runtime.threads import QuickestThreads
 from .journal import Journal, Snapshot
+from .loading import check_declared, describe_tensors
 from .optimizers import AdamW, Muon, Optimizer
 from .planning import Course, TrainingPlan
 
@@ -266,18 +268,21 @@ class Trainer:
     @torch.no_grad()
     def _resume(self, kept: Snapshot, best: list[Tensor]) -> Course:
         """Take a snapshot, in place: a captured step goes on with the tensors that it has seen."""
-        self._counter.copy_(kept.tensors["counter"])
-        self._loss.copy_(kept.tensors["loss"])
+        course = Course(**kept.facts["course"])
+        course.check(self.plan)
+        mine = {"counter": self._counter, "loss": self._loss}
         for name, weights in self._weight_groups(best).items():
-            for k, weight in enumerate(weights):
-                weight.copy_(kept.tensors[f"{name}.{k}"])
+            mine |= {f"{name}.{k}": weight for k, weight in enumerate(weights)}
+        found = {name: kept.tensors[name] for name in mine}
+        check_declared(describe_tensors(found), describe_tensors(mine))
+        for name, tensor in mine.items():
+            tensor.copy_(found[name])
         if self._is_coarse:
             torch._foreach_copy_(self._weights, self._masters)
         for name, state in self._optimizer_states():
             for key, value in kept.part(name).items():
                 state.setdefault(key, torch.empty_like(value, device=self._device)).copy_(value)
         self.objective.resume(kept.part("objective."))
-        course = Course(**kept.facts["course"])
         self._set_rate(course.rate)
         return course
 
@@ -320,7 +325,8 @@ class Trainer:
         best_weights = [p.clone() for p in self.averaged.parameters()]
         course, kept, threads = Course(plan.max_steps), journal.begin(name), QuickestThreads(self._device)
         if kept is not None and kept.facts["device"] == self._device.type:
-            course = self._resume(kept, best_weights)
+            with damaged_checkpoint():
+                course = self._resume(kept, best_weights)
             logger.info("resumed training after %d steps", course.step)
             if longer := course.planned - plan.max_steps:
                 progress.extend(longer)

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ..runtime.devices import Deadline
 from ..runtime.seeding import derive_seed
+from .loading import require, require_between
 from .tree_growing import Codes, CrossEntropy, Floats, Forest, Growing, Loss, Places, SquaredError, boost
 from .tree_inputs import group_borders, most_telling
 
@@ -64,6 +65,7 @@ class BoostedTrees(nn.Module):
     -0.5
     """
 
+    may_be_infinite = ("borders",)
     borders: Tensor
     ranks: Tensor
     sources: Tensor
@@ -93,6 +95,18 @@ class BoostedTrees(nn.Module):
             self.register_buffer(f"start_{j}", torch.zeros(max(1, n)))
             n_forest = 0 if n > MOST_LEVELS else min(n_trees, MOST_VECTORS // max(1, n))
             self.register_buffer(f"leaves_{j}", torch.zeros(n_forest, 1 << depth, max(1, n)))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless every tree asks about cells that there are."""
+        forests = torch.tensor([len(self.get_buffer(f"leaves_{j}")) for j in range(len(self.n_levels))])
+        forests = forests.to(self.used.device)
+        require((self.used >= 0) & (self.used <= forests), "trees must be as many as are there")
+        require_between(0, 2 * self.n_sources - 1, sources=self.sources)
+        require_between(0, UNKNOWN_ABOVE, thresholds=self.thresholds)
+        require_between(0, self.bins, ranks=self.ranks)
+        low, high = self.borders[:, :-1], self.borders[:, 1:]
+        require(~self.borders.isnan(), "borders must be numbers")
+        require(low <= high, "borders must ascend")
 
     def fit(
         self,

@@ -22,6 +22,7 @@ from ..runtime.seeding import derive_seed, torch_generator
 from .conditional import Rows
 from .gaussian import GaussianCopula, shrinkage
 from .gaussian_em import JITTER, Holes, settle
+from .loading import require_covariance
 from .splitting import evenly
 
 #: How many there are. Draws beyond mix them, so that no two share one and their mean goes on towards the fit.
@@ -54,6 +55,10 @@ class Variants(nn.Module):
         self.register_buffer("covariances", torch.eye(n_columns, dtype=torch.float64).repeat(COUNT, 1, 1))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these can be parameters of copulas."""
+        require_covariance(self.covariances, "covariances")
 
     @torch.no_grad()
     def fit(self, copula: GaussianCopula, rows: Rows, n_rows: int, seed: int) -> None:

@@ -9,11 +9,38 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from ..diffusion.loading import Declared
     from ..settings import Settings
     from .conditional import ConditionalEngine
     from .paper import PaperEngine
 
     FittedEngine = ConditionalEngine | PaperEngine
+
+
+def declared_tensors(n_levels: NDArray[np.int64], settings: Settings) -> Declared:
+    """Type and shape of the tensors that these settings declare, of which none is allocated.
+
+    Shape: n_levels [d].
+    """
+    import torch
+
+    from ..diffusion.loading import describe_tensors
+
+    with torch.device("meta"):
+        engine = make_engine(n_levels, settings, "meta", torch.float32)
+    return describe_tensors(engine.model.state_dict())
+
+
+def fewest_tensors(settings: Settings) -> int:
+    """Count tensors that a model of these settings has at least, without making anything."""
+    from ..settings import PaperSettings
+
+    if isinstance(settings, PaperSettings):
+        return 1
+    s = settings
+    together = s.member_training == "together"
+    sorts = ((s.mlp_members, s.mlp_depth), (s.attention_members, s.attention_depth))
+    return sum((min(1, members) if together else members) * 2 * depth for members, depth in sorts)
 
 
 def make_engine(

@@ -18,6 +18,7 @@ from ..diffusion.drawing import FEWEST_ROWS
 from ..diffusion.ensemble import LINEAR, Ensemble
 from ..diffusion.journal import Journal
 from ..diffusion.linear_fit import LinearFit, LinearParts
+from ..diffusion.loading import load_exactly
 from ..diffusion.marginals import Marginals, normal_points
 from ..diffusion.planning import TrainingPlan
 from ..diffusion.prediction import Prediction
@@ -397,6 +398,6 @@ class ConditionalEngine:
         """Take such weights."""
         modules = {"model": self.model} | {f"network{k}": t.module for k, t in enumerate(self._trainers)}
         for name, module in modules.items():
-            module.load_state_dict(
-                {key.removeprefix(f"{name}."): v for key, v in weights.items() if key.startswith(f"{name}.")}
-            )
+            prefix = f"{name}."
+            own = {key.removeprefix(prefix): v for key, v in weights.items() if key.startswith(prefix)}
+            load_exactly(module, own)

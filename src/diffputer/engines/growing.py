@@ -13,8 +13,10 @@ from torch import Tensor
 
 from ..diffusion.conditional import LARGEST_INPUT
 from ..diffusion.journal import Journal, Snapshot
+from ..diffusion.loading import check_values, load_exactly
 from ..diffusion.splitting import Columns
 from ..diffusion.trees import BoostedTrees
+from ..errors import damaged_checkpoint
 from ..runtime.devices import Deadline
 
 T = TypeVar("T")
@@ -41,6 +43,9 @@ def grow_trees(
     Shape: x, known [n, c].
     """
     if (kept := journal.kept("trees")) is not None:
+        with damaged_checkpoint():
+            load_exactly(trees, kept.tensors)
+            check_values(trees)
         there: Future[dict[str, Tensor]] = Future()
         there.set_result(kept.tensors)
         return there

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..diffusion.denoiser import Denoiser
 from ..diffusion.journal import Journal
+from ..diffusion.loading import load_exactly
 from ..diffusion.matching import ScoreMatching, make_trainer
 from ..diffusion.sampling import Sampler
 from ..diffusion.training import MStep
@@ -188,8 +189,8 @@ class PaperEngine:
         """Take such weights."""
         for name, module in (("network", self._trainer.module), ("model", self.model)):
             prefix = f"{name}."
-            module.load_state_dict(
-                {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+            load_exactly(
+                module, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
             )
 
     def _fit_into(

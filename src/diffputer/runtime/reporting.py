@@ -42,6 +42,10 @@ class Reporter:
         Files that are complete.
     interrupt_code : int
         With what to exit when stopped: it differs between Ctrl-C and a request to end.
+    warnings, error : list of str, str or None
+        What was said of that kind; a command that was stopped has that as its error.
+    facts : dict
+        What a command adds to its summary.
     """
 
     quiet: bool = False
@@ -51,6 +55,9 @@ class Reporter:
     checkpoint: str | None = None
     written: list[str] = field(default_factory=list)
     interrupt_code: int = EXIT_INTERRUPTED
+    warnings: list[str] = field(default_factory=list)
+    error: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
     _said: set[str] = field(default_factory=set)
 
     def say(self, words: Any, kind: str = "") -> None:
@@ -58,6 +65,10 @@ class Reporter:
         line = " ".join(str(words).split())
         if kind in ("warning", "error"):
             line = self._with_names_of_here(line)
+        if kind == "warning" and line not in self.warnings:
+            self.warnings.append(line)
+        if kind in ("error", "interrupted"):
+            self.error = line
         line = f"{kind}: {line}" if kind else line
         if line not in self._said and not (self.quiet and kind in ("", "note")):
             self._said.add(line)

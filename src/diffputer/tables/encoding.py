@@ -32,7 +32,7 @@ from diffputer.tables.decoding import (
     snap,
 )
 from diffputer.tables.frames import Table
-from diffputer.tables.kinds import MAX_LEVELS, describe
+from diffputer.tables.kinds import MAX_LEVELS, check_column, describe
 from diffputer.tables.levels import level_indices, levels_of, name_unseen, unseen_beside_constant
 from diffputer.tables.schema import Column, Kind, Schema, Status
 
@@ -326,7 +326,26 @@ class TableEncoder:
         mean = np.array(plain["mean"], dtype=np.float64)
         deviation = np.array(plain["deviation"], dtype=np.float64)
         frequent = {int(position): np.array(v, dtype=np.float64) for position, v in plain["frequent"].items()}
+        frequent = dict(sorted(frequent.items()))  # JSON sorts them as text
         return cls(Schema.from_dict(plain["schema"]), plain["codes"], mean, deviation, frequent)
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError where parts do not belong together, as those of a damaged file."""
+        if self.codes not in get_args(Codes):
+            raise ValueError(f"codes must be one of {', '.join(get_args(Codes))}")
+        for column in self.schema:
+            check_column(column)
+        width = sum(_width(column, self.codes) for column in self.schema)
+        if self.mean.shape != (width,) or self.deviation.shape != (width,):
+            raise ValueError(f"means and deviations must be those of {width} encoded columns")
+        if not np.isfinite(self.mean).all() or not (np.isfinite(self.deviation) & (self.deviation > 0)).all():
+            raise ValueError("means must be finite, and deviations above zero")
+        numbers = [position for position, column, _ in self._modelled() if column.kind.is_numeric]
+        if list(self.frequent) != numbers:
+            raise ValueError("frequent values must be of the numeric columns")
+        for values in self.frequent.values():
+            if values.ndim != 1 or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+                raise ValueError("frequent values must be finite and ascend")
 
     def _standardised(self, values: Floats, block: slice) -> npt.NDArray[np.float32]:
         """Values of one block, [n, block], in deviations from their mean."""

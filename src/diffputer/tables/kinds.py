@@ -394,7 +394,8 @@ def _discrete(
     if len(sizes) == 1:
         return replace(column, status=Status.CONSTANT, fill=levels[0])
     if column.kind == Kind.BOOLEAN:
-        return replace(column, levels=BINARY) if binary else column
+        counts_of_two = tuple(sizes.get(level, 0) for level in (False, True))
+        return replace(column, levels=BINARY if binary else (), level_counts=counts_of_two)
     text = cells.storage.family == Family.LABEL and isinstance(levels[0], str) and wish is None
     numeric = reads_as_numbers(levels) if text else ""
     may_be_free = text and not cells.storage.declared and not fill_all
@@ -413,7 +414,7 @@ def _discrete(
                 f"The levels of a column must occur in it; of those given for {column.name!r} none does. "
                 f"It holds {', '.join(map(repr, levels[:5]))}."
             )
-        return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+        return _with_levels(column, kept, sizes)
     kept = _most_frequent(sizes, max_levels)
     if len(kept) < len(sizes):
         cells_kept = sum(sizes[level] for level in kept)
@@ -424,7 +425,12 @@ def _discrete(
     if cells.storage.levels is not None:
         chosen = set(kept)
         kept = [level for level in cells.storage.levels if level in chosen]
-    return replace(column, levels=tuple(kept), other_levels=len(sizes) - len(kept))
+    return _with_levels(column, kept, sizes)
+
+
+def _with_levels(column: Column, kept: Sequence[Any], sizes: Mapping[Any, int]) -> Column:
+    counts = tuple(sizes[level] for level in kept)
+    return replace(column, levels=tuple(kept), level_counts=counts, other_levels=len(sizes) - len(kept))
 
 
 def _most_frequent(sizes: Mapping[Any, int], limit: int) -> list[Any]:
@@ -443,3 +449,40 @@ def _sorted(levels: list[Any]) -> list[Any]:
         return sorted(levels)
     except TypeError:  # levels of several types, which a pandas category may have
         return sorted(levels, key=lambda level: (type(level).__name__, str(level)))
+
+
+def check_column(column: Column) -> None:
+    """Raise ValueError or TypeError where the parts of a column do not suit its kind and status."""
+    hash((column.name, column.levels))
+    counts = (column.n_observed, column.n_missing, column.other_levels, *column.level_counts)
+    if any(type(count) is not int or count < 0 for count in counts) or type(column.ordered) is not bool:
+        raise ValueError(f"counts of column {column.name!r} must be whole numbers, and ordered a boolean")
+    if column.timezone is not None:
+        to_wall_clock(np.zeros(1), column.timezone)
+    if column.status == Status.PASSED_THROUGH:
+        return
+    if column.kind == Kind.TEXT:
+        raise ValueError(f"column {column.name!r} is text, which is passed through")
+    if column.status == Status.CONSTANT:
+        if column.fill is None:
+            raise ValueError(f"column {column.name!r} is constant and must have a value")
+        if column.kind.is_numeric:
+            _check_ends(column, column.fill, column.fill)
+    elif column.status == Status.MODELLED and column.kind.is_numeric:
+        _check_ends(column, column.lower, column.upper)
+        step = step_to_number(column.kind, column.resolution)
+        if step is not None and not (0 < step < math.inf):
+            raise ValueError(f"the resolution of column {column.name!r} must be above zero")
+    elif (
+        column.status == Status.MODELLED
+        and column.kind == Kind.CATEGORICAL
+        and (not column.levels or len(set(column.levels)) < len(column.levels))
+    ):
+        raise ValueError(f"the categories of column {column.name!r} must be distinct")
+
+
+def _check_ends(column: Column, lower: Any, upper: Any) -> None:
+    if isinstance(lower, str) or isinstance(upper, str):
+        raise TypeError(f"bounds of column {column.name!r} must not be text")
+    if not to_number(column.kind, lower, column.timezone) <= to_number(column.kind, upper, column.timezone):
+        raise ValueError(f"the lower bound of column {column.name!r} must not exceed the upper one")

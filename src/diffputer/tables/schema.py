@@ -18,6 +18,7 @@ A :class:`Schema` is found by :func:`diffputer.tables.kinds.describe`, printed f
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -93,6 +94,8 @@ class Column:
         Counts of cells when the schema was found.
     type
         The type of the column in the fitted table, for batches in which it holds nothing. Not compared.
+    level_counts
+        Observed cells of each category then; of a boolean column those of False and True.
     """
 
     name: Hashable
@@ -110,6 +113,7 @@ class Column:
     n_missing: int = 0
     skip: bool = False
     type: ColumnType | None = dataclasses.field(default=None, compare=False, repr=False)
+    level_counts: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Users write plain strings, and lists of levels.
@@ -209,7 +213,14 @@ class Schema:
             )
         if "kind" in changes and parse_kind(changes["kind"], name) != old.kind:
             status = Status.PASSED_THROUGH if changes["kind"] == Kind.TEXT else Status.MODELLED
-            forget = {"levels": (), "other_levels": 0, "lower": None, "upper": None, "resolution": None}
+            forget = {
+                "levels": (),
+                "level_counts": (),
+                "other_levels": 0,
+                "lower": None,
+                "upper": None,
+                "resolution": None,
+            }
             changes = {**forget, "status": status, "fill": None, **changes}
         new = dataclasses.replace(old, **changes)
         return Schema(tuple(new if column is old else column for column in self.columns))
@@ -300,7 +311,7 @@ def to_plain(value: Any, name: Hashable) -> Any:
         value = value.item()
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+    if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or type(value) in (str, bool, int, float):
         return value

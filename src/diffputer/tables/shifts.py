@@ -1,0 +1,134 @@
+"""Distribution shift: how the columns of new rows differ from those of the fit.
+
+Far outside
+    A number beyond the range of the schema by more than three widths of that range; heavy tails of honest
+    columns reach one.
+Missing share, category frequencies
+    They have shifted where the difference is large (more than 0.1 of all cells) and chance would hardly ever
+    give it (one test in a million), so that small batches and random splits are not reported.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+from diffputer.errors import warn_about_data
+from diffputer.tables.cells import Family
+from diffputer.tables.clock import to_number
+from diffputer.tables.frames import Table
+from diffputer.tables.levels import level_indices, levels_of
+from diffputer.tables.schema import Column, Schema, Status
+
+#: Differences of shares that are worth a warning, and how rarely chance may give them.
+LARGE, BY_CHANCE = 0.1, 1e-6
+#: Widths of the range beyond it from which a number is far outside.
+FAR = 3.0
+#: Expected cells of a category below which it is counted with others.
+FEWEST_EXPECTED = 5.0
+
+
+@dataclass(frozen=True)
+class ColumnShift:
+    """How one column of new rows differs from that of the fit."""
+
+    name: Any
+    observed: int
+    missing: int
+    outside: int = 0
+    """Numbers outside the range of the schema."""
+    far_outside: int = 0
+    """Those beyond it by more than three times its width."""
+    unseen: int = 0
+    """Cells whose category was not there at the fit."""
+    missing_shifted: bool = False
+    categories_shifted: bool = False
+
+
+def find_shifts(schema: Schema, table: Table) -> list[ColumnShift]:
+    """Compare every column of a table with what the schema knows of the fit."""
+    return [_shift(column, table, position) for position, column in enumerate(schema)]
+
+
+def _shift(column: Column, table: Table, position: int) -> ColumnShift:
+    cells, missing = table.cells[position], table.missing[:, position]
+    n_missing = int(missing.sum())
+    n_observed = table.n_rows - n_missing
+    counts: dict[str, Any] = {}
+    if n_observed and column.status == Status.MODELLED and cells.storage.family != Family.OTHER:
+        if column.kind.is_numeric:
+            counts = _outside(column, cells.numbers()[~missing])
+        else:
+            codes, found = cells.labels()
+            places = level_indices(column, codes, found)
+            known = np.bincount(places[places >= 0], minlength=len(levels_of(column)))
+            unseen = 0 if column.other_levels else n_observed - int(known.sum())
+            counts = {"unseen": unseen, "categories_shifted": _differ(column.level_counts, known)}
+    fitted = (column.n_observed, column.n_missing)
+    shifted = _differ(fitted, (n_observed, n_missing))
+    return ColumnShift(column.name, n_observed, n_missing, missing_shifted=shifted, **counts)
+
+
+def _outside(column: Column, values: Any) -> dict[str, int]:
+    low, high = (to_number(column.kind, end, column.timezone) for end in (column.lower, column.upper))
+    width = high - low if math.isfinite(high) and math.isfinite(low) else math.inf
+    return {
+        "outside": int(((values < low) | (values > high)).sum()),
+        "far_outside": int(((values < low - FAR * width) | (values > high + FAR * width)).sum()),
+    }
+
+
+def _differ(before: Sequence[int], now: Any) -> bool:
+    """Whether two tables of counts are of other shares: a large difference, and a chi-squared test.
+
+    Examples
+    --------
+    >>> _differ((500, 500), (450, 550)), _differ((500, 500), (10, 2)), _differ((500, 500), (900, 100))
+    (False, False, True)
+    """
+    counts = np.array([before, now], dtype=np.float64) if len(before) == len(now) else np.zeros((2, 0))
+    totals = counts.sum(axis=1, keepdims=True)
+    if counts.shape[1] < 2 or not totals.all():
+        return False
+    if np.abs(np.diff(counts / totals, axis=0)).sum() / 2 <= LARGE:
+        return False
+    expected = totals * counts.sum(axis=0) / counts.sum()
+    few = expected.min(axis=0) < FEWEST_EXPECTED
+    counts, expected = (
+        np.column_stack([one[:, ~few], one[:, few].sum(axis=1)]) for one in (counts, expected)
+    )
+    there = expected.min(axis=0) >= FEWEST_EXPECTED
+    if there.sum() < 2:
+        return False
+    statistic = ((counts - expected)[:, there] ** 2 / expected[:, there]).sum()
+    return bool(chi2.sf(statistic, there.sum() - 1) < BY_CHANCE)
+
+
+def warn_about_shifts(shifts: Sequence[ColumnShift]) -> None:
+    """Warn once, with counts, of columns that differ from those of the fit."""
+    far = [f"{one.name!r} ({one.far_outside:,} of {one.observed:,})" for one in shifts if one.far_outside]
+    missing = [
+        f"{one.name!r} ({one.missing:,} of {one.missing + one.observed:,})"
+        for one in shifts
+        if one.missing_shifted
+    ]
+    categories = [repr(one.name) for one in shifts if one.categories_shifted]
+    parts = [
+        f"{what}: {', '.join(names)}"
+        for what, names in (
+            ("values far outside the fitted range", far),
+            ("another share of missing values", missing),
+            ("other frequencies of categories", categories),
+        )
+        if names
+    ]
+    if parts:
+        warn_about_data(
+            f"Rows should be like those of the fit. These differ: {'; '.join(parts)}. Imputed values may be "
+            "poor. Check units and filters, or fit again on rows like these."
+        )

@@ -1,0 +1,184 @@
+"""Damaged and hostile model files: refused with a sentence, or read as what was written; never a surprise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diffputer import DiffPuter, ModelFileError
+
+from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER, ugly_frame
+from .fuzz.model_files import _tensors, change, mutations, pack, paths, relabel, reshape, unpack
+
+MODELS: dict[str, dict[str, Any]] = {
+    "conditional": {**TINY, "boosted_trees": 8, "bounds": {"size": (0, None)}},
+    "bootstrap": {**TINY_ENSEMBLE, "held_out": 0, "model_uncertainty": "bootstrap", "bootstrap_models": 2},
+    "paper": TINY_PAPER,
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model"
+    DiffPuter(random_state=0, **{**MODELS[request.param], "max_steps": 3}).fit(ugly_frame()).save(path)
+    return path
+
+
+def load_bytes(data: bytes, path: Path) -> DiffPuter | None:
+    """The imputer, None where the file is refused; other errors are not caught."""
+    path.write_bytes(data)
+    try:
+        return DiffPuter.load(path, device="cpu")
+    except ModelFileError:
+        return None
+
+
+def test_damaged_files_are_refused_or_answer_as_before(saved: Path, tmp_path: Path) -> None:
+    frame = ugly_frame()
+    expected = DiffPuter.load(saved, device="cpu").transform(frame)
+    survivors = []
+    for what, data in mutations(saved, np.random.default_rng(25), 220):
+        imputer = load_bytes(data, tmp_path / "damaged")
+        if imputer is None:
+            continue
+        survivors.append(what)
+        if "swapped" not in what and "became" not in what:  # another model, whose digest is right
+            pd.testing.assert_frame_equal(imputer.transform(frame), expected)
+    assert len(survivors) < 40, survivors
+
+
+def test_tensors_of_another_type_or_shape_are_refused(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    for name in _tensors(unpack(data)[0]):
+
+        class Choice:
+            @staticmethod
+            def choice(_: list[str], name: str = name) -> str:
+                return name
+
+        for way in (relabel, reshape):
+            what, changed = way(data, Choice())  # type: ignore[arg-type]
+            assert load_bytes(changed, tmp_path / "m") is None, what
+
+
+def test_every_fact_of_another_type_is_refused(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    facts = unpack(data)[1]
+    for path in paths(facts):
+        value = facts
+        for key in path:
+            value = value[key]
+        for strange in ({"surprise": [1]}, [[]]):
+            assert load_bytes(change(data, path, strange), tmp_path / "m") is None, (path, strange)
+        if isinstance(value, int | float) and "bounds" not in path:  # which a user may write as text
+            assert load_bytes(change(data, path, str(value)), tmp_path / "m") is None, path
+
+
+def floats_of(data: bytes, name: str) -> tuple[dict[str, Any], Any, bytearray, np.ndarray[Any, Any]]:
+    header, facts, body = unpack(data)
+    start, end = header[name]["data_offsets"]
+    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
+    changed = bytearray(body)
+    view = np.frombuffer(memoryview(changed)[start:end], dtype=kinds[header[name]["dtype"]])
+    return header, facts, changed, view
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bounds", np.nan),
+        ("model.shares", 0.0),
+        ("model.shares", 2.0),
+        ("model.stretch", -1.0),
+        ("model.trees.used", 99),
+        ("model.trees.sources", 10_000),
+        ("model.trees.sources", -1),
+        ("model.trees.start_0", np.inf),
+        ("model.trees.borders", np.nan),
+        ("model.marginals.probabilities", 1.0),
+        ("model.copula.covariance", -1.0),
+        ("model.copula.frequencies", 3.0),
+        ("model.networks.0.exit.bias", np.nan),
+    ],
+)
+def test_values_that_no_fit_gives_are_refused(tmp_path: Path, name: str, value: float) -> None:
+    path = tmp_path / "m"
+    DiffPuter(random_state=0, **{**MODELS["conditional"], "max_steps": 3}).fit(ugly_frame()).save(path)
+    header, facts, body, numbers = floats_of(path.read_bytes(), name)
+    numbers[:] = value
+    del numbers
+    assert load_bytes(pack(header, facts, bytes(body)), path) is None
+
+
+def test_sizes_that_a_file_does_not_have_take_no_memory(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    settings = unpack(data)[1]["result"]["settings"]
+    large = {
+        "mlp_width": 20_000, "mlp_depth": 1_000, "mlp_members": 1_000, "attention_width": 32_000,
+        "attention_depth": 1_000, "attention_members": 1_000, "boosted_trees": 100_000,
+        "hidden_width": 65_536, "member_training": "in_turn",
+    }  # fmt: skip
+    names = []
+    for name in settings.keys() & large.keys():
+        changed = change(data, ("result", "settings", name), large[name])
+        (tmp_path / name).write_bytes(changed)
+        names.append(str(tmp_path / name))
+    code = (
+        "import resource, sys\n"
+        "from diffputer import DiffPuter, ModelFileError\n"
+        "DiffPuter.load(sys.argv[1])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "for path in sys.argv[2:]:\n"
+        "    try:\n"
+        "        DiffPuter.load(path)\n"
+        "    except ModelFileError:\n"
+        "        continue\n"
+        "    print(path)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < 100_000)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(saved), *names], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True"
+    loaded = {Path(line).name for line in done.stdout.splitlines()[:-1]}
+    # Members that are one by themselves are trained together and in turn alike.
+    assert loaded <= {"member_training", "mlp_width", "mlp_depth", "attention_width", "attention_depth"}
+
+
+def test_the_same_model_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:
+    code = "import sys; from diffputer import DiffPuter; DiffPuter.load(sys.argv[1]).save(sys.argv[2])"
+    again = tmp_path / "again"
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    subprocess.run([sys.executable, "-c", code, str(saved), str(again)], check=True, env=environment)
+    loaded = DiffPuter.load(saved)
+    loaded.save(tmp_path / "third")
+    # The device is asked for anew at each loading.
+    for path in (again, tmp_path / "third"):
+        first, second = (unpack(one.read_bytes()) for one in (saved, path))
+        first[1]["parameters"]["device"] = second[1]["parameters"]["device"] = "cpu"
+        assert pack(*first) == pack(*second)
+    loaded.save(tmp_path / "fourth")
+    assert (tmp_path / "third").read_bytes() == (tmp_path / "fourth").read_bytes()
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    frame, path = ugly_frame(), tmp_path / "state"
+    settings = {**TINY, "max_steps": 3, "checkpoint": str(path)}
+    DiffPuter(random_state=0, **settings).fit(frame)
+    data = path.read_bytes()
+    for number, (what, changed) in enumerate(mutations(path, np.random.default_rng(1), 44)):
+        path.write_bytes(changed)
+        try:
+            DiffPuter(random_state=0, **settings).fit(frame)
+        except ModelFileError:
+            continue
+        assert "swapped" in what or "became" in what or "flipped" in what, (number, what)
+    path.write_bytes(data)
+    DiffPuter(random_state=0, **settings).fit(frame)
