@@ -1,6 +1,9 @@
 """``python -m diffputer.benchmark``: run tasks, append their results to a file, one line for each."""
 
-from __future__ import annotations
+if __name__ == "__main__":
+    from ..runtime.isolation import leave_current_folder
+
+    leave_current_folder()  # before anything else is imported
 
 import argparse
 import itertools
