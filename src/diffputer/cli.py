@@ -19,10 +19,11 @@ from .cli_options import MISSING_HELP, check_bounds, command_of, pair, read_boun
 from .cli_results import check_report, summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
+from .runtime.isolation import SAFE_PATH
 from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
 from .tables.paths import Kind as Format
-from .tables.paths import check_writable, file_kind, read_bytes
+from .tables.paths import check_writable, file_kind, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .imputer import DiffPuter
@@ -168,7 +169,7 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
-    with session.reporting():
+    with session.reporting(), permissions_of(input):
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
@@ -257,6 +258,7 @@ def demo(
 
 def main() -> None:
     """Run the command line."""
+    os.environ[SAFE_PATH] = "1"  # whatever it starts imports nothing from the current folder
     try:
         app(prog_name="diffputer")
     except (SystemExit, KeyboardInterrupt) as end:

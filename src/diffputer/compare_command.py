@@ -14,7 +14,7 @@ from .cli_results import check_report
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.reporting import EXIT_FAILURE, Reporter
-from .tables.paths import check_writable, read_bytes
+from .tables.paths import check_writable, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .comparing.comparison import Comparison
@@ -106,7 +106,7 @@ def compare(
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
     started = time.monotonic()
     wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
-    with session.reporting():
+    with session.reporting(), permissions_of(input):
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
             "categorical_features": categorical or None,

@@ -184,10 +184,10 @@ def write_table_file(
     _check_same_cells(table, completed)
     target = _target_format(path, table, format)
     if target.kind in ("csv", "tsv"):
-        write_bytes(path, _text_bytes(completed_text(table, completed), target))
+        write_bytes(path, _text_bytes(completed_text(table, completed), target), is_table=True)
     else:
         arrow = _with_index(_with_metadata(_as_arrow(completed), table.frame), table)
-        write_bytes(path, _arrow_bytes(arrow, target.kind))
+        write_bytes(path, _arrow_bytes(arrow, target.kind), is_table=True)
 
 
 def write_long(
@@ -233,13 +233,13 @@ def write_long(
         text = pd.DataFrame({**{key: list(map(str, column)) for key, column in keys.items()}, **body})
         quoted = target.style.quoted_columns
         style = replace(target.style, quoted_columns=(False, False, *quoted) if quoted else ())
-        write_bytes(path, _text_bytes(text, replace(target, style=style)))
+        write_bytes(path, _text_bytes(text, replace(target, style=style)), is_table=True)
     else:
         parts = [_with_index(_as_arrow(one), table) for one in completed]
         arrow = pa.concat_tables(parts).replace_schema_metadata(None)
         for position, (key, column) in enumerate(keys.items()):
             arrow = arrow.add_column(position, key, pa.array(column, pa.int64()))
-        write_bytes(path, _arrow_bytes(arrow, target.kind))
+        write_bytes(path, _arrow_bytes(arrow, target.kind), is_table=True)
 
 
 def _typed(
