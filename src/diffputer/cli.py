@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
+from typer.core import TyperGroup
 
 from . import __version__
 from .benchmark.cli import app as bench
@@ -20,7 +22,8 @@ from .cli_results import check_report, summarise_run, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
 from .runtime.isolation import SAFE_PATH
-from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
+from .runtime.progress import share_progress
+from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
 from .tables.paths import Kind as Format
 from .tables.paths import check_writable, file_kind, permissions_of, read_bytes
@@ -29,7 +32,32 @@ if TYPE_CHECKING:
     from .imputer import DiffPuter
     from .tables.files import TableFile
 
+
+class _Commands(TyperGroup):
+    """Commands whose usage errors show the control characters of arguments."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visible_errors():
+            return super().make_context(*given, **more)
+
+    def invoke(self, *given: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(*given)
+
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # The exceptions of click, which newer versions of typer bring along under another name.
+        if hasattr(error, "format_message") and type(error).__name__ != "NoArgsIsHelpError":
+            error.message = visible(str(error.message))  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -169,7 +197,7 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
-    with session.reporting(), permissions_of(input):
+    with session.reporting(), permissions_of(input), share_progress(not quiet) as progress:
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
@@ -217,6 +245,7 @@ def impute(
             decimal=decimal,
             thousands=thousands,
             format=formats[0],
+            progress=progress,
         )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
@@ -224,9 +253,9 @@ def impute(
             session, table, imputer, draws, model is not None, save_model is not None
         )
         if draws is None:
-            write_table_file(target, table, completed[0], format=formats[1])
+            write_table_file(target, table, completed[0], format=formats[1], progress=progress)
         else:
-            write_long(target, table, completed, format=formats[1])
+            write_long(target, table, completed, format=formats[1], progress=progress)
         session.written.append("standard output" if target == "-" else target)
         if save_model is not None:
             imputer.save(save_model)
@@ -253,19 +282,22 @@ def demo(
     with session.reporting():
         from .demo import run_demo
 
-        run_demo(output, seed, progress=False if quiet else None)
+        run_demo(output, seed, progress=not quiet)
 
 
 def main() -> None:
     """Run the command line."""
     os.environ[SAFE_PATH] = "1"  # whatever it starts imports nothing from the current folder
+    code: Any = 0
     try:
         app(prog_name="diffputer")
-    except (SystemExit, KeyboardInterrupt) as end:
-        code = end.code if isinstance(end, SystemExit) else EXIT_INTERRUPTED
-        if code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
-            raise
-        leave_at_once(int(code))
+    except SystemExit as end:
+        code = end.code or 0
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except OSError:  # of a stream, as `leave` will find
+        code = 0
+    leave(code if isinstance(code, int) else EXIT_FAILURE)
 
 
 def _check_paths(

@@ -47,11 +47,11 @@ def summarise_run(
     session: Reporter, table: TableFile, completed: Sequence[Any], imputer: DiffPuter, seconds: float
 ) -> None:
     """Say what was filled, how well, and where it went."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text as Cell
 
     from .analysis.summary import as_cells, in_words, summarise
+    from .runtime.reporting import make_console, visible
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
         lines = summarise(table.frame, completed, imputer.schema_)
@@ -60,9 +60,9 @@ def summarise_run(
         for place, title in enumerate(titles):
             shown.add_column(title, justify="left" if place < 2 else "right")
         for row in rows:
-            shown.add_row(*map(Cell, row))
+            shown.add_row(*(Cell(visible(text)) for text in row))
         if rows:
-            Console(stderr=True).print(shown)
+            make_console(stderr=True).print(shown)
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
         tried = [trace for trace in imputer.trace_ if trace.held_out_error == trace.held_out_error]  # not NaN
         if tried:

@@ -27,7 +27,7 @@ from .diffusion.journal import Snapshot, UnderWay
 from .em import EMResult
 from .em_state import EMState
 from .engines import make_engine
-from .errors import InputError, ModelFileError
+from .errors import InputError, ModelFileError, warn_about_data
 from .held_out import ColumnErrors
 from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
@@ -281,6 +281,7 @@ class FileCheckpoint:
     ) -> None:
         check_target(path, CHECKPOINT)
         self._path, self._rounds = path, settings.em_rounds
+        self._has_warned = False
         # More rounds may be asked for of a fit that has finished; everything else must be the same.
         same = dataclasses.replace(settings, em_rounds=1)
         digest = hashlib.sha256(json.dumps([dataclasses.asdict(same), seed, x.shape]).encode())
@@ -338,4 +339,12 @@ class FileCheckpoint:
                 "seconds": state.under_way.seconds,
                 "parts": {name: part.facts for name, part in state.under_way.parts.items()},
             }
-        write_file(self._path, CHECKPOINT, tensors, facts)
+        try:
+            write_file(self._path, CHECKPOINT, tensors, facts)
+        except (InputError, OSError) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warn_about_data(
+                    f"The checkpoint {str(self._path)!r} could not be written, and the fit goes on without "
+                    f"it ({error}). Later ones are tried again."
+                )

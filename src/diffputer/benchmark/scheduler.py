@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import DiffputerError, InputError
 from ..runtime.isolation import worker_command, worker_environment
+from ..runtime.reporting import visible
 from .datasets import fingerprint_of
 from .parts import SETTINGS_OF_ROWS
 from .processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
@@ -205,7 +206,7 @@ class _Slot:
         assert self.job is not None
         job, self.job = self.job, None
         if self._debug and (words := self._read_words().strip()):
-            sys.stderr.write(f"{job.words} wrote:\n{words}\n")
+            sys.stderr.write(visible(f"{job.words} wrote:\n{words}\n"))
         if rows is None:
             draft = self._draft
             drafted = json.loads(draft.read_text(encoding="utf-8")) if draft.exists() else [{}, {}]

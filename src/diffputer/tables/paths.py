@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import re
@@ -120,16 +121,20 @@ def write_bytes(path: PathLike, data: bytes, *, is_table: bool = False) -> None:
     that it replaces. A new one has those of any new file, but no more than the table that a command has read;
     a completed table (``is_table``) has exactly those.
     """
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
     try:
+        if str(path) == "-":
+            if sys.stdout is None:
+                raise OSError(errno.EBADF, "standard output is closed")
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "wb") as stream:
                 stream.write(data)
         else:
             _replace_file(Path(os.path.realpath(path)), data, is_table)  # through a link, not in its place
+    except BrokenPipeError:  # whoever reads it has seen enough
+        raise
     except OSError as error:
         raise InputError(
             f"The output {str(path)!r} could not be written ({error.strerror}). Make room, or "
