@@ -6,9 +6,10 @@ Nothing heavy is imported until a command runs, so that ``--help`` answers at on
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
@@ -295,8 +296,11 @@ def main() -> None:
         code = end.code or 0
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    except OSError:  # of a stream, as `leave` will find
-        code = 0
+    except OSError as error:  # of a stream: commands answer for their own errors
+        if sys.stderr is not None:
+            with suppress(OSError):
+                sys.stderr.write(f"error: Standard output could not be written ({error.strerror}).\n")
+        code = EXIT_FAILURE
     leave(code if isinstance(code, int) else EXIT_FAILURE)
 
 
