@@ -86,7 +86,7 @@ _HELP = {
         "five draws of at most 20,000 rows.",
     ),
     "save_model": (_OUT, "FILE", "Keep the fitted model, for --model."),
-    "quiet": (_OUT, None, "No progress bars and no summary; only warnings and errors."),
+    "quiet": (_OUT, None, "No progress and no summary; only warnings and errors."),
     "debug": (_OUT, None, "Show the traceback of an error."),
     "model": (_FIT, "FILE", "Use a saved model: nothing is fitted, columns are matched by name."),
     "engine": (_FIT, "|".join(ENGINES), "Which algorithm."),

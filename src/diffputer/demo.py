@@ -94,7 +94,7 @@ def run_demo(
     settings : mapping, optional
         Parameters of `DiffPuter`.
     progress : bool, optional
-        Show progress bars; None shows them on a terminal.
+        Show progress: bars on a terminal or in a notebook, else lines. None: only on a terminal.
     console : rich.console.Console, optional
         Where to print; standard output by default.
 
