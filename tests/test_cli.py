@@ -355,7 +355,7 @@ def test_demo_is_wired(tmp_path, monkeypatch):
     monkeypatch.setattr("diffputer.demo.run_demo", lambda *args, **kwargs: calls.append((args, kwargs)))
     run("demo", "--output", tmp_path, "--seed", 3, "-q")
     run("demo")
-    assert calls == [((str(tmp_path), 3), {"progress": False}), (("demo_output", 0), {"progress": None})]
+    assert calls == [((str(tmp_path), 3), {"progress": False}), (("demo_output", 0), {"progress": True})]
 
 
 def test_runs_as_a_module() -> None:

@@ -3,11 +3,13 @@
 >>> from diffputer import DiffPuter
 """
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # not imported: with ``python -m`` that would search the current folder
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .analysis.likelihoods import pool_likelihood as pool_likelihood
     from .analysis.pooling import Pooled as Pooled
     from .analysis.pooling import pool as pool
@@ -47,7 +49,7 @@ _PUBLIC = {
 __all__ = ["__version__", *_PUBLIC]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _PUBLIC:
         from importlib import import_module
 

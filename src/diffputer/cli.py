@@ -6,12 +6,15 @@ Nothing heavy is imported until a command runs, so that ``--help`` answers at on
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
+from typer.core import TyperGroup
 
 from . import __version__
 from .benchmark.cli import app as bench
@@ -29,17 +32,44 @@ from .cli_options import (
 from .cli_results import check_report, column_facts, summarise_run, summarising, write_report_of
 from .compare_command import compare
 from .errors import InputError, SettingError
-from .runtime.reporting import EXIT_INTERRUPTED, EXIT_TERMINATED, Reporter, leave_at_once
+from .runtime.isolation import SAFE_PATH
+from .runtime.progress import share_progress
+from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
 from .runtime.stages import stage
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
 from .tables.paths import Kind as Format
-from .tables.paths import check_writable, file_kind, read_bytes
+from .tables.paths import check_writable, file_kind, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .imputer import DiffPuter
     from .tables.files import TableFile
 
+
+class _Commands(TyperGroup):
+    """Commands whose usage errors show the control characters of arguments."""
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        with _visible_errors():
+            return super().make_context(*given, **more)
+
+    def invoke(self, *given: Any) -> Any:
+        with _visible_errors():
+            return super().invoke(*given)
+
+
+@contextmanager
+def _visible_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # The exceptions of click, which newer versions of typer bring along under another name.
+        if hasattr(error, "format_message") and type(error).__name__ != "NoArgsIsHelpError":
+            error.message = visible(str(error.message))  # type: ignore[attr-defined]
+        raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -70,7 +100,7 @@ _HELP = {
     ),
     "summary": (_OUT, "FILE.json", "Counts, scores, warnings, seconds and exit status, also of a failure."),
     "save_model": (_OUT, "FILE", "Keep the fitted model, for --model."),
-    "quiet": (_OUT, None, "No progress bars and no summary; only warnings and errors."),
+    "quiet": (_OUT, None, "No progress and no summary; only warnings and errors."),
     "debug": (_OUT, None, "Show the traceback of an error."),
     "model": (_FIT, "FILE", "Use a saved model: nothing is fitted, columns are matched by name."),
     "engine": (_FIT, "|".join(ENGINES), "Which algorithm."),
@@ -189,7 +219,12 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
-    with summarising(session, summary, command_of(context)), session.reporting():
+    with (
+        summarising(session, summary, command_of(context)),
+        session.reporting(),
+        permissions_of(input),
+        share_progress(not quiet) as progress,
+    ):
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
@@ -244,6 +279,7 @@ def impute(
                 thousands=thousands,
                 format=formats[0],
                 schema=None if model is None else imputer.schema_,
+                progress=progress,
             )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
@@ -252,9 +288,9 @@ def impute(
         )
         with stage("write"):
             if draws is None:
-                write_table_file(target, table, completed[0], format=formats[1])
+                write_table_file(target, table, completed[0], format=formats[1], progress=progress)
             else:
-                write_long(target, table, completed, format=formats[1])
+                write_long(target, table, completed, format=formats[1], progress=progress)
         session.written.append("standard output" if target == "-" else target)
         if save_model is not None:
             imputer.save(save_model)
@@ -285,7 +321,7 @@ def demo(
     with summarising(session, summary, command_of(context)), session.reporting():
         from .demo import run_demo
 
-        run_demo(output, seed, progress=False if quiet else None)
+        run_demo(output, seed, progress=not quiet)
 
 
 @app.command()
@@ -305,13 +341,20 @@ def info(
 
 def main() -> None:
     """Run the command line."""
+    os.environ[SAFE_PATH] = "1"  # whatever it starts imports nothing from the current folder
+    code: Any = 0
     try:
         app(prog_name="diffputer")
-    except (SystemExit, KeyboardInterrupt) as end:
-        code = end.code if isinstance(end, SystemExit) else EXIT_INTERRUPTED
-        if code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
-            raise
-        leave_at_once(int(code))
+    except SystemExit as end:
+        code = end.code or 0
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except OSError as error:  # of a stream: commands answer for their own errors
+        if sys.stderr is not None:
+            with suppress(OSError):
+                sys.stderr.write(f"error: Standard output could not be written ({error.strerror}).\n")
+        code = EXIT_FAILURE
+    leave(code if isinstance(code, int) else EXIT_FAILURE)
 
 
 def _check_paths(

@@ -58,12 +58,12 @@ def summarise_run(
     draws: int | None,
 ) -> None:
     """Say what was filled, how well, and where it went."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text as Cell
 
     from .analysis.summary import as_cells, in_words, summarise
     from .analysis.verdicts import overall_error
+    from .runtime.reporting import make_console, visible
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
         lines = summarise(table.frame, completed, imputer.schema_)
@@ -72,9 +72,9 @@ def summarise_run(
         for place, title in enumerate(titles):
             shown.add_column(title, justify="left" if place < 2 else "right")
         for row in rows:
-            shown.add_row(*map(Cell, row))
+            shown.add_row(*(Cell(visible(text)) for text in row))
         if rows:
-            Console(stderr=True).print(shown)
+            make_console(stderr=True).print(shown)
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
         scores, n_missing = imputer.held_out_scores_, {line.name: line.n_missing for line in lines}
         if scores is not None and (overall := overall_error(scores, n_missing)) is not None:

@@ -13,8 +13,9 @@ from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, command_of,
 from .cli_results import check_report, summarising
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
-from .runtime.reporting import EXIT_FAILURE, Reporter
-from .tables.paths import check_writable, read_bytes
+from .runtime.progress import share_progress
+from .runtime.reporting import EXIT_FAILURE, Reporter, make_console
+from .tables.paths import check_writable, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .comparing.comparison import Comparison
@@ -112,7 +113,12 @@ def compare(
     session = Reporter(quiet, debug, words_here(context), interrupted="no two methods had finished")
     started = time.monotonic()
     wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
-    with summarising(session, summary, command_of(context)), session.reporting():
+    with (
+        summarising(session, summary, command_of(context)),
+        session.reporting(),
+        permissions_of(input),
+        share_progress(not quiet) as progress,
+    ):
         _check_targets(input, report, output)
         wishes: dict[str, Any] = {
             "categorical_features": categorical or None,
@@ -127,7 +133,7 @@ def compare(
             "thousands": thousands, "format": format,
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
-        table = read_table_file(input, **reading)
+        table = read_table_file(input, **reading, progress=progress)
         answers = [word for word in table.marker_words if not (word.taken_for_missing or word.stated)]
         if answers:  # lines of Python that read the file must keep them too
             kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]
@@ -142,7 +148,7 @@ def compare(
             max_rows=max_rows,
             device=device,
             random_state=seed,
-            progress=False if quiet else None,
+            progress=not quiet,
             keep_partial=True,
             filling_share=0.0 if output is None else FILLING_SHARE,
             **wishes,
@@ -188,14 +194,13 @@ def _show(session: Reporter, result: Comparison, to_error: bool) -> None:
     if session.quiet:
         (sys.stderr if to_error else sys.stdout).write(f"{result.best}\n")
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text as Words
 
     from .comparing.runs import show_seconds
     from .comparing.verdict import show_probability
 
-    console = Console(stderr=to_error)
+    console = make_console(stderr=to_error)
     wide = console.width >= 100
     frame = result.table.dropna(subset="rank")
     shown = Table(box=None, header_style="bold", pad_edge=False)

@@ -19,6 +19,7 @@ from rich.table import Table
 from .analysis.plots import plot_distributions
 from .errors import InputError
 from .imputer import DiffPuter
+from .runtime.reporting import make_console
 from .tables.files import read_table_file, write_table_file
 from .tables.missingness import mcar
 
@@ -93,7 +94,7 @@ def run_demo(
     settings : mapping, optional
         Parameters of `DiffPuter`.
     progress : bool, optional
-        Show progress bars; None shows them on a terminal.
+        Show progress: bars on a terminal or in a notebook, else lines. None: only on a terminal.
     console : rich.console.Console, optional
         Where to print; standard output by default.
 
@@ -112,7 +113,7 @@ def run_demo(
     >>> result.scores["method"].unique().tolist()
     ['DiffPuter', 'IterativeImputer', 'mean / mode']
     """
-    console = console or Console(highlight=False)
+    console = console or make_console(highlight=False)
     folder = Path(output_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -102,7 +102,7 @@ class DiffPuter(Parameters):
     checkpoint : path, optional
         A file that keeps the fit's state, twice a minute; the same fit, if killed, goes on from there.
     progress : bool, optional
-        Show progress bars; None shows them on a terminal.
+        Show progress: bars on a terminal or in a notebook, else lines. None: only on a terminal.
 
     Other Parameters
     ----------------

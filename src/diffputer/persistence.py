@@ -26,7 +26,7 @@ from .diffusion.loading import check_declared, check_values, describe_tensors, l
 from .em import EMResult
 from .em_state import EMState
 from .engines import declared_tensors, fewest_tensors, make_engine
-from .errors import InputError, ModelFileError, damage_as_error
+from .errors import InputError, ModelFileError, damage_as_error, warn_about_data
 from .held_out import ColumnErrors
 from .modelfiles import (
     CHECKPOINT,
@@ -323,6 +323,7 @@ class FileCheckpoint:
     ) -> None:
         check_target(path, CHECKPOINT)
         self._path, self._rounds = path, settings.em_rounds
+        self._has_warned = False
         # More rounds may be asked for of a fit that has finished; everything else must be the same.
         same = dataclasses.replace(settings, em_rounds=1)
         digest = hashlib.sha256(json.dumps([dataclasses.asdict(same), seed, x.shape]).encode())
@@ -372,7 +373,15 @@ class FileCheckpoint:
         if state.under_way is not None:
             for name, part in state.under_way.parts.items():
                 tensors |= {f"under_way.{name}.{k}": v for k, v in part.tensors.items()}
-        write_file(self._path, CHECKPOINT, tensors, self._facts(state))
+        try:
+            write_file(self._path, CHECKPOINT, tensors, self._facts(state))
+        except (InputError, OSError) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warn_about_data(
+                    f"The checkpoint {str(self._path)!r} could not be written, and the fit goes on without "
+                    f"it ({error}). Later ones are tried again."
+                )
 
     def _facts(self, state: EMState) -> dict[str, Any]:
         """All of a state that is not a tensor, as JSON."""

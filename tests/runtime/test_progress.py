@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TextColumn
 
-from diffputer.runtime.progress import Progress, TerminalProgress, show_progress
+from diffputer.runtime.progress import LineProgress, Progress, TerminalProgress, show_progress
 
 
 def test_a_task_shows_its_steps_and_facts_and_goes_away() -> None:
@@ -34,4 +34,4 @@ def test_progress_is_silent_unless_somebody_watches() -> None:
         progress.advance(loss=1.0)
         progress.end()
     with show_progress(True) as progress:
-        assert isinstance(progress, TerminalProgress)
+        assert isinstance(progress, LineProgress)

@@ -6,8 +6,6 @@ from the numbers in a block of JSON. A content security policy allows that one s
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from datetime import UTC, datetime
 from html import escape
@@ -18,7 +16,7 @@ from typing import Any
 from .origin import Origin
 from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_cell
 from .report_facts import Facts
-from .report_html import Cell, bar, link_to, sortable, to_json
+from .report_html import Cell, bar, content_policy, link_to, sortable, to_json
 from .report_warnings import LOOK, NOTE, SERIOUS
 from .report_words import GLOSSARY, methods_text, overall_errors, percent, reasons
 from .verdicts import Verdict, judge_line
@@ -31,11 +29,6 @@ _SEVERITIES = {SERIOUS: "serious", LOOK: "worth a look", NOTE: "to know"}
 def write_page(facts: Facts) -> str:
     """Write everything as one HTML file."""
     style, script = (_part(name) for name in ("report.css", "report.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
     heading = short(facts.title, 100) if facts.title else "Imputation report"
     sections = {
         "summary": ("Summary", _summary(facts)),
@@ -55,7 +48,7 @@ def write_page(facts: Facts) -> str:
     size = f"{count(p.n_rows, 'row')} × {count(p.n_columns, 'column')}"
     # Substitution is a single pass, so that a dollar in a name means nothing.
     page = Template(_part("report.html")).substitute(
-        policy=policy,
+        policy=content_policy(script),
         title=escape(heading),
         style=style,
         over='<p class="over">Imputation report</p>' if facts.title else "",

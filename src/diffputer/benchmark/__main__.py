@@ -1,6 +1,9 @@
 """``python -m diffputer.benchmark``: run tasks, append their results to a file, one line for each."""
 
-from __future__ import annotations
+if __name__ == "__main__":
+    from ..runtime.isolation import leave_current_folder
+
+    leave_current_folder()  # before anything else is imported
 
 import argparse
 import itertools
@@ -14,6 +17,7 @@ from ..imputer import DiffPuter
 from ..methods.ours import Ours
 from ..methods.table import METHODS, make_method
 from ..runtime.devices import resolve_device
+from ..runtime.reporting import visible
 from ..settings import DEFAULT_ENGINE, ENGINES, QUALITIES, SETTING_NAMES, resolve_settings
 from .datasets import load_dataset
 from .display import describe_row
@@ -158,7 +162,7 @@ def _check_parameters(parameters: dict[str, Any]) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
+    sys.stdout.write(visible(line) + "\n")
     sys.stdout.flush()
 
 

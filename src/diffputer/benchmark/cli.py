@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import SettingError
-from ..runtime.reporting import EXIT_FAILURE, Reporter
+from ..runtime.reporting import EXIT_FAILURE, Reporter, visible
 from .coverage.command import coverage
 from .table_command import table
 
@@ -170,7 +170,7 @@ def run(
             states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
             for state, those in states.items():
                 for job in those:
-                    typer.echo(f"{state}\t{job.words}")
+                    typer.echo(f"{state}\t{visible(job.words)}")
         failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
         if failures or plan.lacks_own or (plan.failed and not dry_run):
             sys.exit(EXIT_FAILURE)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ..runtime.reporting import make_console
 from .campaign import estimate_left
 from .published import PUBLISHED_RATE, find_published, find_published_name
 from .results import Row
@@ -91,7 +92,6 @@ def show_runs(jobs: Sequence[Job], workers: int, wanted: bool | None = None) -> 
     if not wanted:
         yield RunsShown()
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -100,7 +100,7 @@ def show_runs(jobs: Sequence[Job], workers: int, wanted: bool | None = None) -> 
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=make_console(stderr=True), transient=True) as bar:
         bar.add_task("", total=len(jobs))
         yield RunsOnTerminal(jobs, workers, bar)
 

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..methods.table import METHODS
+from ..runtime.reporting import make_console
 from .builtin import BUILTIN
 from .campaign import find_lack
 from .datasets import VARIANTS, file_of, find_folder, read_facts
@@ -29,7 +30,7 @@ def print_lists(data: str | None = None, console: Console | None = None) -> None
     console : rich.console.Console, optional
         Where to print; standard output by default.
     """
-    console = console or Console(highlight=False)
+    console = console or make_console(highlight=False)
     folder = find_folder(data)
     for table in (_suites(data), _datasets(data), _methods()):
         console.print(table)

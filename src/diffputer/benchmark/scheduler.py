@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DiffputerError, InputError
+from ..runtime.isolation import worker_command, worker_environment
+from ..runtime.reporting import visible
 from .datasets import fingerprint_of
 from .parts import SETTINGS_OF_ROWS
 from .processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
@@ -157,9 +159,9 @@ class _Slot:
     def _start(self) -> None:
         self._ready = self._folder / f"{self._number}.ready"
         self._log = self._folder / f"{self._number}.log"
-        environment = os.environ | dict.fromkeys(_THREADS, str(self._threads))
+        environment = worker_environment() | dict.fromkeys(_THREADS, str(self._threads))
         environment.setdefault(GIT_HASH_VARIABLE, find_git_hash() or "")
-        command = [sys.executable, "-m", "diffputer.benchmark.worker", str(self._ready), str(self._threads)]
+        command = worker_command("diffputer.benchmark.worker", str(self._ready), str(self._threads))
         if self._debug:
             command.append("debug")
         with self._log.open("wb") as log:
@@ -204,7 +206,7 @@ class _Slot:
         assert self.job is not None
         job, self.job = self.job, None
         if self._debug and (words := self._read_words().strip()):
-            sys.stderr.write(f"{job.words} wrote:\n{words}\n")
+            sys.stderr.write(visible(f"{job.words} wrote:\n{words}\n"))
         if rows is None:
             draft = self._draft
             drafted = json.loads(draft.read_text(encoding="utf-8")) if draft.exists() else [{}, {}]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError, SettingError
-from ..runtime.reporting import EXIT_FAILURE, Reporter
+from ..runtime.reporting import EXIT_FAILURE, Reporter, make_console, visible
 
 if TYPE_CHECKING:
     from .report.layout import Report
@@ -166,11 +166,10 @@ def _show_work(words: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=make_console(stderr=True), transient=True) as bar:
         bar.add_task(words, total=None)
         yield
 
@@ -210,7 +209,7 @@ def _write(report: Report, kind: str, output: Path | None, paths: Mapping[str, s
 
         text = write_html(report)
     if output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text))
     else:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, encoding="utf-8")
@@ -340,13 +339,12 @@ def _choose_format(format: str | None, output: Path | None) -> str:
 
 
 def _print(report: Report, output: Path | None) -> None:
-    from rich.console import Console
 
     from .report.terminal import print_report
 
     if output is None:
-        print_report(report, Console())
+        print_report(report, make_console())
         return
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("w", encoding="utf-8") as file:
-        print_report(report, Console(file=file, width=120))
+        print_report(report, make_console(file=file, width=120))

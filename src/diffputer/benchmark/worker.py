@@ -1,4 +1,4 @@
-"""``python -m diffputer.benchmark.worker``: takes jobs from standard input, writes their rows to files.
+"""A process that takes jobs from standard input, writes their rows to files.
 
 Where a process can fork, each job runs in a child of its own: what it does to memory, threads and the process
 is gone when it ends, and torch is imported once for all. Elsewhere the process ends after one job.
@@ -135,7 +135,3 @@ def main() -> None:
             _answer(json.loads(line))
             return
         _answer_in_a_child(json.loads(line))
-
-
-if __name__ == "__main__":
-    main()

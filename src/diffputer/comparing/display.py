@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..runtime.progress import Progress, show_progress
+from ..runtime.reporting import make_console
+
 
 class RunsShown:
     """What is told of runs, and shows none of it: what everything uses unless somebody watches."""
@@ -46,16 +49,36 @@ class RunsOnTerminal(RunsShown):
             self._bar.update(self._task, left=f"at most {int(left // 60)}:{int(left % 60):02d} left")
 
 
+class RunsInLines(RunsShown):
+    """Lines on standard error, where there is no terminal."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._total = progress, 0
+
+    def begin(self, name: str, repetition: int, total: int) -> None:
+        if not self._total:
+            self._progress.begin("comparing methods", total)
+        else:
+            self._progress.extend(total - self._total)
+        self._total = total
+
+    def end(self) -> None:
+        self._progress.advance()
+
+
 @contextmanager
 def show_runs(wanted: bool | None, deadline: float) -> Iterator[RunsShown]:
-    """Show how far a comparison is; None: if standard error is a terminal."""
-    if wanted is None:
-        wanted = sys.stderr.isatty()
-    if not wanted:
+    """Show how far a comparison is: a bar on a terminal, else lines; None: only on a terminal."""
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not (has_terminal if wanted is None else wanted):
         yield RunsShown()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    if not has_terminal:
+        with show_progress(wanted) as progress:
+            yield RunsInLines(progress)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         BarColumn(bar_width=24),
@@ -64,5 +87,5 @@ def show_runs(wanted: bool | None, deadline: float) -> Iterator[RunsShown]:
         TextColumn("{task.fields[left]}", markup=False),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bars(*columns, console=make_console(stderr=True), transient=True) as bar:
         yield RunsOnTerminal(bar, deadline)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import __version__
+from ..analysis.report_html import content_policy
 from ..benchmark.provenance import describe_versions, name_device
 from ..benchmark.report.html import SCRIPT, STYLE, write_table
 from ..benchmark.report.layout import Cell, Table
@@ -96,6 +97,7 @@ def write_page(comparison: Comparison, source: Source) -> str:
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{content_policy(SCRIPT)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{STYLE}{_OWN_STYLE}</style></head><body><main>",
             f"<h1>{escape(title)}</h1>",

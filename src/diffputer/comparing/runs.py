@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from ..errors import DiffputerError, warn_about_data
 from ..methods.contract import Method
 from ..methods.table import make_method
 from ..runtime.devices import free_memory
+from ..runtime.isolation import worker_command, worker_environment
 from .hiding import Hidden
 from .preparation import Coded, Floats
 from .waiting import wait_quietly
@@ -131,6 +131,7 @@ class RunnerElsewhere:
         order = {
             "method": run.method, "own": own, "settings": run.settings, "repetition": run.repetition,
             "seed": run.seed, "table": str(self._folder / "table.npz"), "answer": str(answer),
+            "path": sys.path if own else [],
         }  # fmt: skip
         spoken = self._log.stat().st_size
         try:
@@ -195,14 +196,12 @@ class RunnerElsewhere:
     def _start(self) -> None:
         self._ready, self._log = (self._folder / f"{self._number}.{end}" for end in ("ready", "log"))
         self._ready.unlink(missing_ok=True)
-        # The worker finds what this process would find, the folder of a script included.
-        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        environment = {**os.environ, "PYTHONPATH": paths}
+        environment = worker_environment()
         wait_quietly(environment)
         self._begun = time.monotonic()
         with self._log.open("wb") as log:
             self._process = start_session(
-                [sys.executable, "-m", "diffputer.comparing.worker", str(self._ready)],
+                worker_command("diffputer.comparing.worker", str(self._ready)),
                 stdin=subprocess.PIPE, stdout=log, stderr=log,
                 env=environment,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``python -m diffputer.comparing.worker``: runs methods that are asked for on standard input.
+"""A process that runs methods that are asked for on standard input.
 
 One after the other in one process, so that heavy packages are imported once; whoever asked starts another
 where it crashes or must be killed.
@@ -25,6 +25,7 @@ from ..benchmark.runner import reason_of
 from ..methods.contract import Method
 from ..methods.ours import Ours
 from ..methods.table import make_method
+from ..runtime.isolation import extend_path
 from .preparation import Booleans, Coded, Floats
 
 #: Of fewer cells rivals get one thread: several would wait for each other more than they work, and for long
@@ -62,6 +63,7 @@ def write_answer(path: Path, **content: Any) -> None:
 def _answer(order: Mapping[str, Any]) -> None:
     try:
         if order["own"]:
+            extend_path(order["path"])  # where its module may be: a script's folder, the current one
             method = pickle.loads(Path(order["own"]).read_bytes())
         else:
             method = make_method(order["method"], **order["settings"])
@@ -78,7 +80,3 @@ def main() -> None:
     Path(sys.argv[1]).touch()
     for line in sys.stdin:
         _answer(json.loads(line))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """HyperImpute, in an environment of its own: with today's pandas it silently gives back column means.
 
-``python -m diffputer.methods.hyperimpute FOLDER`` makes the environment; ``DIFFPUTER_HYPERIMPUTE`` names its
-Python to the benchmark.
+``python -P -m diffputer.methods.hyperimpute FOLDER`` makes the environment; ``DIFFPUTER_HYPERIMPUTE`` names
+its Python to the benchmark.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError, SettingError
+from ..runtime.isolation import worker_environment
 from .coding import Counts, Floats
 from .contract import Facts, InSampleMethod, Setting
 
@@ -64,7 +65,7 @@ class HyperImpute(InSampleMethod):
             options = json.dumps({**self.settings, "random_state": seed})
             # -P: the folder of the worker is not searched, where this file would hide the package.
             command = [str(python), "-P", str(WORKER), str(given), str(answer), str(versions), options]
-            done = subprocess.run(command, capture_output=True, text=True)
+            done = subprocess.run(command, capture_output=True, text=True, env=worker_environment())
             if versions.is_file():
                 self.versions = json.loads(versions.read_text(encoding="utf-8"))
             if done.returncode:
@@ -91,7 +92,7 @@ def check_answer(x: Floats, completed: Floats, n_levels: Counts, names: Sequence
         raise InputError(
             "HyperImpute must not give the same value to every hole of a column whose values differ, "
             f"however: it did in {', '.join(map(repr, wrong))}, as it does with pandas 3. Make its "
-            "environment with: python -m diffputer.methods.hyperimpute FOLDER"
+            "environment with: python -P -m diffputer.methods.hyperimpute FOLDER"
         )
 
 
@@ -102,7 +103,7 @@ def find_python() -> Path:
         raise SettingError(
             f"HyperImpute needs an environment of its own, whose Python {PYTHON_VARIABLE} names, however: "
             f"{'there is no ' + given if given else 'it names none'}. Make one with: "
-            "python -m diffputer.methods.hyperimpute FOLDER"
+            "python -P -m diffputer.methods.hyperimpute FOLDER"
         )
     return Path(given)
 
@@ -112,7 +113,7 @@ def make_environment(folder: str | os.PathLike[str]) -> Path:
     target = Path(folder)
     venv.create(target, with_pip=True)
     python = target / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(python), "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *REQUIREMENTS], check=True)
     # Its own requirements ask for tensorflow and for versions that exclude each other.
     subprocess.run([*pip, "--no-deps", PACKAGE], check=True)

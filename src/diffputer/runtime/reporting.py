@@ -12,14 +12,45 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import DiffputerError
+from ..errors import DiffputerError, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
-#: After Ctrl-C and after a request to end: 128 and the number of the signal, as shells have it.
-EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+#: After Ctrl-C, a request to end and the end of the terminal: 128 and the number of the signal, as shells
+#: have it.
+EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_HUNG_UP = 130, 143, 129
+_ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+#: Characters that a terminal obeys instead of showing them, and those that turn the direction of text.
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+
+
+def visible(text: str) -> str:
+    r"""Text with its control characters escaped, so that a terminal shows them; line ends stay.
+
+    Examples
+    --------
+    >>> print(visible("\x1b]0;title\x07"))
+    \x1b]0;title\x07
+    """
+    return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
+
+
+def make_console(**options: Any) -> Console:
+    """A console of rich that sends no control characters but its own."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class VisibleConsole(Console):
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+    return VisibleConsole(**options)
 
 
 @dataclass
@@ -72,8 +103,9 @@ class Reporter:
         line = f"{kind}: {line}" if kind else line
         if line not in self._said and not (self.quiet and kind in ("", "note")):
             self._said.add(line)
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            if sys.stderr is not None:  # it was not closed before the start
+                sys.stderr.write(f"{visible(line)}\n")
+                sys.stderr.flush()
 
     def _with_names_of_here(self, line: str) -> str:
         """Replace the library's names where they are words, not in paths or in quotes, which hold columns.
@@ -95,39 +127,55 @@ class Reporter:
                 warnings.simplefilter("always", UserWarning)  # those of the library among them
                 warnings.showwarning = lambda message, *_, **__: self.say(message, "warning")
                 yield
+                _flush_output()
         except KeyboardInterrupt:
-            # A second request must not cut short the answer to the first.
-            with _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
+            # A second request must not cut short the answer to the first; nobody may be left to read it.
+            with _handling(signal.SIG_IGN, signal.SIGINT, *_ENDS), suppress(OSError):
                 done = f"{' and '.join(self.written)} was written" if self.written else self.interrupted
                 if self.checkpoint and os.path.exists(self.checkpoint):
                     done += f"; the same command goes on from {self.checkpoint}"
                 self.say(done, "interrupted")
             sys.exit(self.interrupt_code)
         except BrokenPipeError:  # whoever read our output has left: nobody to tell
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(EXIT_FAILURE)
+            _discard_output()
+            sys.exit(self._failure)
         except Exception as error:  # noqa: BLE001 - a program's last resort
-            if self.debug:
-                traceback.print_exc()
-            expected = isinstance(error, DiffputerError)
-            words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
-            if not (expected or self.debug):
-                words += " (--debug shows where it happened)"
-            if self.written:
-                words += f" ({' and '.join(self.written)} was written before.)"
-            self.say(words, "error")
-            sys.exit(EXIT_USAGE if expected else EXIT_FAILURE)
+            _discard_output()
+            with suppress(OSError):
+                self._tell(error)
+            sys.exit(EXIT_USAGE if isinstance(error, DiffputerError) else self._failure)
+
+    @property
+    def _failure(self) -> int:
+        """The exit code of a failure; one that follows a request to end is part of that end."""
+        return EXIT_FAILURE if self.interrupt_code == EXIT_INTERRUPTED else self.interrupt_code
+
+    def _tell(self, error: Exception) -> None:
+        """Say what went wrong."""
+        if self.debug and sys.stderr is not None:
+            sys.stderr.write(visible(traceback.format_exc()))
+        expected = isinstance(error, DiffputerError)
+        words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
+        if not (expected or self.debug):
+            words += " (--debug shows where it happened)"
+        if self.written:
+            words += f" ({' and '.join(self.written)} was written before.)"
+        self.say(words, "error")
 
     @contextmanager
     def _ending_like_ctrl_c(self) -> Iterator[None]:
-        """Let a request to end (SIGTERM, of a batch system say) stop the work as cleanly as Ctrl-C does."""
+        """Let a request to end (SIGTERM, of a batch system say) stop the work as cleanly as Ctrl-C does.
 
-        def interrupt(*_: Any) -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # asked again, go on with the cleaning up
-            self.interrupt_code = EXIT_TERMINATED
+        The end of the terminal (SIGHUP) is one, unless nohup lets it be ignored.
+        """
+
+        def interrupt(number: int, _: Any) -> None:
+            for one in _ENDS:
+                signal.signal(one, signal.SIG_IGN)  # asked again, go on with the cleaning up
+            self.interrupt_code = 128 + number
             raise KeyboardInterrupt
 
-        with _handling(interrupt, signal.SIGTERM):
+        with _handling(interrupt, *_ENDS):
             yield
 
 
@@ -148,9 +196,44 @@ def _handling(handler: Any, *signals: signal.Signals) -> Iterator[None]:
             signal.signal(one, answer)
 
 
-def leave_at_once(code: int) -> NoReturn:
-    """End the process without waiting for threads that are still at work."""
-    with suppress(OSError, ValueError):  # whoever read our output may have left
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
+def leave(code: int) -> NoReturn:
+    """End the process: one that was stopped at once, without waiting for threads that are still at work."""
+    try:
+        _flush_output()
+    except BrokenPipeError:
+        code = code or EXIT_FAILURE
+    except DiffputerError as error:
+        if not code and sys.stderr is not None:
+            with suppress(OSError):
+                sys.stderr.write(f"error: {error}\n")
+        code = code or EXIT_FAILURE
+    _discard_output()
+    if code in (EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_HUNG_UP):
+        os._exit(code)
+    sys.exit(code)
+
+
+def _flush_output() -> None:
+    """Write what is still kept back for standard output; say so if that fails, and not at the very end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"Standard output must take what is written, but it does not ({error.strerror}). Make room, or "
+            "write to a file."
+        ) from error
+
+
+def _discard_output() -> None:
+    """Drop what cannot be written any more: Python would complain of it when the process ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+                stream.flush()

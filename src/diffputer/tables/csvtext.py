@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from diffputer.errors import InputError
+from diffputer.runtime.progress import Progress
 
 #: What marks a missing cell in any text file.
 DEFAULT_MARKERS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -30,6 +31,7 @@ _BOMS = (  # the longer ones first: UTF-32-LE begins as UTF-16-LE does
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_ROWS_TOLD = 10_000  # rows between two reports of progress
 _limit_lock = threading.Lock()
 _QUOTED = "\0"  # stands before a quoted marker while the text is split; no text file holds it
 _ANNOUNCEMENT = re.compile('("?(?i:sep)=)([^"\r\n])("?(?:\r\n|\n|\r))')  # Excel's first line, as in sep=;
@@ -80,7 +82,12 @@ class CsvStyle:
 
 
 def parse_csv(
-    data: bytes, *, delimiter: str | None = None, encoding: str | None = None, name: str = "the input"
+    data: bytes,
+    *,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    name: str = "the input",
+    progress: Progress | None = None,
 ) -> tuple[list[str], list[list[str]], CsvStyle]:
     r"""Split delimited text into its header, its columns and its style.
 
@@ -95,6 +102,8 @@ def parse_csv(
         By default as the byte order mark says, else UTF-8.
     name : str
         What to call the file in messages.
+    progress : Progress, optional
+        Hears of rows that are read.
 
     Returns
     -------
@@ -131,7 +140,7 @@ def parse_csv(
         if delimiter is None:
             delimiter = _find_delimiter(text[:_SAMPLE])
         marked, n_quoted = _quoted_marker(delimiter).subn(rf'"{_QUOTED}\1"', text)
-        header, columns = _parse(marked, delimiter, name)
+        header, columns = _parse(marked, delimiter, name, progress or Progress())
     if n_quoted:
         header = [column.removeprefix(_QUOTED) for column in header]
         columns = [
@@ -154,7 +163,12 @@ def parse_csv(
     return header, columns, style
 
 
-def render_csv(header: Sequence[str], columns: Sequence[Sequence[str]], style: CsvStyle) -> bytes:
+def render_csv(
+    header: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    style: CsvStyle,
+    progress: Progress | None = None,
+) -> bytes:
     """Join a header and columns of cells into delimited text.
 
     Cells are quoted where they need it, and in the columns that the style quotes throughout. Markers of
@@ -180,7 +194,11 @@ def render_csv(header: Sequence[str], columns: Sequence[Sequence[str]], style: C
         return text
 
     quoted = style.quoted_columns or (False,) * len(header)
-    cells = [[cell(text, q) for text in column] for column, q in zip(columns, quoted, strict=True)]
+    cells = []
+    for column, q in zip(columns, quoted, strict=True):
+        cells.append([cell(text, q) for text in column])
+        if progress is not None:
+            progress.advance()
     names = [cell(name, style.quoted_header) for name in header]
     lines = [style.delimiter.join(names), *map(style.delimiter.join, zip(*cells, strict=True))]
     text = style.line_end.join(lines) + (style.line_end if style.final_line_end else "")
@@ -248,7 +266,7 @@ def _reader(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def _parse(text: str, delimiter: str, name: str) -> tuple[list[str], list[list[str]]]:
+def _parse(text: str, delimiter: str, name: str, progress: Progress) -> tuple[list[str], list[list[str]]]:
     """Header and columns; every row must have the header's length."""
     header: list[str] = []
     rows: list[list[str]] = []
@@ -259,6 +277,8 @@ def _parse(text: str, delimiter: str, name: str) -> tuple[list[str], list[list[s
                 header = row  # lines left empty above it are skipped
             elif len(row) == len(header):
                 rows.append(row)
+                if len(rows) % _ROWS_TOLD == 0:
+                    progress.advance(_ROWS_TOLD)
             elif not row:  # an empty line: a missing cell if there is but one column, else nothing
                 if len(header) == 1:
                     rows.append([""])

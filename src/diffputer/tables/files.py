@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diffputer.errors import InputError, warn_about_data
+from diffputer.runtime.progress import Progress
 from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, QuotedMarker, parse_csv, render_csv
 from diffputer.tables.markers import MarkerWord, find_missing, warn_of_words
 from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
@@ -79,6 +81,7 @@ def read_table_file(
     thousands: str | None = None,
     format: Kind | None = None,
     schema: Schema | None = None,
+    progress: Progress | None = None,
 ) -> TableFile:
     """Read a CSV, TSV, Parquet or Arrow file as the command line does.
 
@@ -106,6 +109,8 @@ def read_table_file(
     schema : Schema, optional
         Of a fitted model: columns are read as its own file's were if they can be, and words that are its
         categories are answers here too.
+    progress : Progress, optional
+        Hears of the rows and columns that are read.
 
     Returns
     -------
@@ -130,10 +135,14 @@ def read_table_file(
     >>> folder.cleanup()
     """
     kind, gzipped = file_kind(path, format)
+    shown = progress or Progress()
+    shown.begin(f"reading {_call(path, 'standard input')}", 0)
     data = read_bytes(path)
     name = "standard input" if str(path) == "-" else repr(str(path))
     if kind not in ("csv", "tsv"):
-        return _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+        arrow = _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+        shown.end()
+        return arrow
     for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
         if data.startswith(mark):
             raise InputError(
@@ -141,7 +150,9 @@ def read_table_file(
             )
     if kind == "tsv":
         delimiter = delimiter or "\t"
-    header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name)
+    shown.begin(f"reading {_call(path, 'standard input')}", data.count(b"\n"))
+    header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name, progress=shown)
+    shown.begin("finding out what columns hold", 0)
     check_marks(decimal, thousands)
     gone, words = find_missing(
         header,
@@ -159,10 +170,11 @@ def read_table_file(
     warn_of_words(words)
     known = None if schema is None else schema.spellings()
     table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
+    shown.end()
     return replace(table, marker_words=tuple(words))
 
 
-def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
+def completed_text(table: TableFile, completed: Any, progress: Progress | None = None) -> pd.DataFrame:
     """The cells of a completed table as text.
 
     Observed cells have the text that was read, filled cells that of their value in the manner of the column,
@@ -190,11 +202,18 @@ def completed_text(table: TableFile, completed: Any) -> pd.DataFrame:
             spelt = column.spell(value)
             cells[row] = QuotedMarker(spelt) if spelt in DEFAULT_MARKERS else spelt  # an answer, not missing
         text[name] = pd.Series(cells, dtype=object)
+        if progress is not None:
+            progress.advance()
     return pd.DataFrame(text)
 
 
 def write_table_file(
-    path: PathLike, table: TableFile, completed: Frame, *, format: Kind | None = None
+    path: PathLike,
+    table: TableFile,
+    completed: Frame,
+    *,
+    format: Kind | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write a completed table, all or nothing.
 
@@ -212,6 +231,8 @@ def write_table_file(
         ``table.frame`` with its holes filled.
     format : {"csv", "tsv", "parquet", "arrow"}, optional
         Instead of the suffix.
+    progress : Progress, optional
+        Hears of the columns that are written.
 
     Examples
     --------
@@ -219,21 +240,30 @@ def write_table_file(
     """
     _check_same_cells(table, completed)
     target = _target_format(path, table, format)
+    shown = progress or Progress()
+    shown.begin(f"writing {_call(path, 'standard output')}", 2 * len(_names(table.frame)))
     if target.kind in ("csv", "tsv"):
-        write_bytes(path, _text_bytes(completed_text(table, completed), target))
+        text = _text_bytes(completed_text(table, completed, shown), target, shown)
+        write_bytes(path, text, is_table=True)
     else:
         arrow = _with_index(_with_metadata(_as_arrow(completed), table.frame), table)
-        write_bytes(path, _arrow_bytes(arrow, target.kind))
+        write_bytes(path, _arrow_bytes(arrow, target.kind), is_table=True)
+    shown.end()
 
 
 def write_long(
-    path: PathLike, table: TableFile, completed: Sequence[Frame], *, format: Kind | None = None
+    path: PathLike,
+    table: TableFile,
+    completed: Sequence[Frame],
+    *,
+    format: Kind | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write several completed tables below each other, with columns ``.imp`` (1..m) and ``.id`` (1..n) first.
 
     Parameters
     ----------
-    path, table, format
+    path, table, format, progress
         As in `write_table_file`.
     completed : sequence of tables
         The m completed tables.
@@ -264,18 +294,21 @@ def write_long(
     m, n = len(completed), len(table.frame)
     keys = {".imp": np.repeat(np.arange(1, m + 1), n), ".id": np.tile(np.arange(1, n + 1), m)}
     target = _target_format(path, table, format)
+    shown = progress or Progress()
+    shown.begin(f"writing {_call(path, 'standard output')}", (m + 1) * len(_names(table.frame)))
     if target.kind in ("csv", "tsv"):
-        body = pd.concat([completed_text(table, one) for one in completed], ignore_index=True)
+        body = pd.concat([completed_text(table, one, shown) for one in completed], ignore_index=True)
         text = pd.DataFrame({**{key: list(map(str, column)) for key, column in keys.items()}, **body})
         quoted = target.style.quoted_columns
         style = replace(target.style, quoted_columns=(False, False, *quoted) if quoted else ())
-        write_bytes(path, _text_bytes(text, replace(target, style=style)))
+        write_bytes(path, _text_bytes(text, replace(target, style=style), shown), is_table=True)
     else:
         parts = [_with_index(_as_arrow(one), table) for one in completed]
         arrow = pa.concat_tables(parts).replace_schema_metadata(None)
         for position, (key, column) in enumerate(keys.items()):
             arrow = arrow.add_column(position, key, pa.array(column, pa.int64()))
-        write_bytes(path, _arrow_bytes(arrow, target.kind))
+        write_bytes(path, _arrow_bytes(arrow, target.kind), is_table=True)
+    shown.end()
 
 
 def _typed(
@@ -321,8 +354,13 @@ def _target_format(path: PathLike, table: TableFile, format: Kind | None) -> Fil
     return FileFormat(kind, gzipped, style)
 
 
-def _text_bytes(text: pd.DataFrame, target: FileFormat) -> bytes:
-    data = render_csv(list(text.columns), [text[name].tolist() for name in text.columns], target.style)
+def _call(path: PathLike, stream: str) -> str:
+    return stream if str(path) == "-" else Path(path).name
+
+
+def _text_bytes(text: pd.DataFrame, target: FileFormat, progress: Progress) -> bytes:
+    columns = [text[name].tolist() for name in text.columns]
+    data = render_csv(list(text.columns), columns, target.style, progress)
     return gzip.compress(data, mtime=0) if target.gzipped else data
 
 

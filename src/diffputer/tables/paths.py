@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
+import re
 import secrets
-import shutil
+import stat
 import sys
 import tempfile
+import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 from diffputer.errors import InputError
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # Windows, where a file that is open cannot be removed
+    _fcntl = None  # type: ignore[assignment]
+fcntl: Any = _fcntl
 
 Kind = Literal["csv", "tsv", "parquet", "arrow"]
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -28,6 +39,9 @@ _SUFFIXES: dict[str, Kind] = {
     ".ipc": "arrow",
 }
 _GZIP = b"\x1f\x8b"  # how gzipped data begins
+#: Permissions of the table that the command at work has read.
+_source_mode: int | None = None
+_umask_lock = threading.Lock()
 
 
 def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
@@ -82,22 +96,45 @@ def read_bytes(path: PathLike) -> bytes:
         ) from error
 
 
-def write_bytes(path: PathLike, data: bytes) -> None:
+@contextmanager
+def permissions_of(source: PathLike) -> Iterator[None]:
+    """Let no file that is written in this block be read by more people than the table it comes from.
+
+    Holds for all threads, as the checkpoints of a fit are written by several.
+    """
+    global _source_mode
+    before = _source_mode
+    with suppress(OSError, ValueError):  # standard input may be a file as well
+        found = os.stat(sys.stdin.fileno() if str(source) == "-" else source).st_mode
+        _source_mode = stat.S_IMODE(found) & 0o777 if stat.S_ISREG(found) else None
+    try:
+        yield
+    finally:
+        _source_mode = before
+
+
+def write_bytes(path: PathLike, data: bytes, *, is_table: bool = False) -> None:
     """Write the file, or to standard output for ``-``: all of it, or nothing and the old file stays.
 
-    The data go to a new file in the same folder, which takes the place of the old one at the end. A device
-    or a pipe is written to directly.
+    The data go to a new file in the same folder, which only its owner can read and which takes the place of
+    the old one at the end. A device or a pipe is written to directly. The file has the permissions of the one
+    that it replaces. A new one has those of any new file, but no more than the table that a command has read;
+    a completed table (``is_table``) has exactly those.
     """
-    if str(path) == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
     try:
+        if str(path) == "-":
+            if sys.stdout is None:
+                raise OSError(errno.EBADF, "standard output is closed")
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            return
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "wb") as stream:
                 stream.write(data)
         else:
-            _replace_file(Path(os.path.realpath(path)), data)  # through a link, not in its place
+            _replace_file(Path(os.path.realpath(path)), data, is_table)  # through a link, not in its place
+    except BrokenPipeError:  # whoever reads it has seen enough
+        raise
     except OSError as error:
         raise InputError(
             f"The output {str(path)!r} could not be written ({error.strerror}). Make room, or "
@@ -105,19 +142,61 @@ def write_bytes(path: PathLike, data: bytes) -> None:
         ) from error
 
 
-def _replace_file(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
+def _replace_file(path: Path, data: bytes, is_table: bool) -> None:
+    _remove_leftovers(path)
+    temporary, stream = _open_temporary(path)
     try:
-        with open(temporary, "xb") as stream:
+        with stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        if path.exists():
-            shutil.copymode(path, temporary)
-        os.replace(temporary, path)
+            os.chmod(temporary, _mode_for(path, is_table))
+            if fcntl is not None:  # still locked; elsewhere an open file cannot be renamed
+                os.replace(temporary, path)
+        if fcntl is None:
+            os.replace(temporary, path)
     except BaseException:  # also Ctrl-C
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _open_temporary(path: Path) -> tuple[Path, IO[bytes]]:
+    """A new file beside another one, for its owner only and in use until it is closed."""
+    while True:
+        temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.tmp")
+        stream = open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))  # noqa: SIM115
+        if fcntl is not None:
+            with suppress(OSError):  # of a file system without locks
+                fcntl.flock(stream.fileno(), fcntl.LOCK_EX)  # ends with the process, however that ends
+        if temporary.exists():
+            return temporary, stream
+        stream.close()  # another process took it for a leftover before it was locked
+
+
+def _mode_for(path: Path, is_table: bool) -> int:
+    """Permissions of a file that is written."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(path.stat().st_mode)
+    if is_table and _source_mode is not None:
+        return _source_mode | 0o600  # the next run may replace it, although the input is protected
+    with _umask_lock:  # which can be read only by changing it
+        mask = os.umask(0o077)
+        os.umask(mask)
+    return 0o666 & ~mask & (0o777 if _source_mode is None else _source_mode | 0o600)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files that killed processes have left when they wrote the same file."""
+    pattern = re.compile(rf"\.{re.escape(path.name[:100])}\.[0-9a-f]{{12}}\.tmp")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in [entry for entry in entries if pattern.fullmatch(entry.name)]:
+            with suppress(OSError):  # in use: it is locked, or Windows refuses
+                if fcntl is None:
+                    os.unlink(entry.path)
+                    continue
+                with open(entry.path, "rb") as stream:
+                    fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
 
 
 def check_writable(path: PathLike, *, format: Kind | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import InputError, SettingError
-from ...runtime.reporting import EXIT_FAILURE, Reporter
+from ...runtime.reporting import EXIT_FAILURE, Reporter, make_console, visible
 
 if TYPE_CHECKING:
     from .summary import Line
@@ -210,7 +210,6 @@ def _write(session: Reporter, lines: Sequence[Line], target: Path) -> None:
 def _show(
     session: Reporter, lines: Sequence[Line], format: str, figure: Path | None, page: Path | None
 ) -> None:
-    from rich.console import Console
 
     from ..report.terminal import print_report
     from .tables import make_report, put_into_page, write_part
@@ -226,9 +225,9 @@ def _show(
             raise InputError(f"A page must have the lines {BEGIN} and {END}, however: {page} has not.")
         page.write_text(put_into_page(text, write_part(report)), encoding="utf-8")
     elif format == "markdown":
-        sys.stdout.write(write_part(report))
+        sys.stdout.write(visible(write_part(report)))
     else:
-        print_report(report, Console())
+        print_report(report, make_console())
     if figure is not None:
         from ..report.drawing import save_png, save_svg
         from .figure import draw_coverage

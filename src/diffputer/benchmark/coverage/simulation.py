@@ -23,6 +23,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from ...errors import DiffputerError
+from ...runtime.isolation import SAFE_PATH
 from ...runtime.seeding import derive_seed
 from ..processes import die_with_parent
 from ..provenance import describe_versions, find_git_hash, hash_settings, name_device
@@ -263,6 +264,8 @@ def _one_thread() -> Iterator[None]:
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this block, whatever they are doing, and with this process, however it ends."""
     others = {child.pid for child in multiprocessing.active_children()}
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"  # of the processes that start in this block
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=_begin_worker, initargs=(list(sys.path),)
     )
@@ -273,6 +276,8 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         for child in multiprocessing.active_children():
             if child.pid not in others:
                 child.kill()
+        if before is None:
+            del os.environ[SAFE_PATH]
 
 
 def _begin_worker(path: list[str]) -> None:
