@@ -248,7 +248,7 @@ def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
     if container == "pandas":
         return cells_of_pandas(x.iloc[:, column], name)
     if container == "polars":
-        return cells_of_polars(x.to_series(column))
+        return cells_of_polars(x.to_series(column).alias(""))  # names with NUL abort polars' way to Arrow
     if container == "pyarrow":
         return cells_of_arrow(x.column(column))
     return cells_of_numpy(x[:, column], name)
