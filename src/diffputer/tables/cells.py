@@ -190,10 +190,7 @@ def cells_of_pandas(series: Any, name: object = "") -> Cells:
         return Cells(storage, cells.array)
     if isinstance(dtype, pd.SparseDtype | np.dtype):
         return cells_of_numpy(np.asarray(series), name)
-    if isinstance(dtype, pd.StringDtype):  # in Arrow some are string and some large_string
-        cells = cells_of_arrow(pa.array(series.array, from_pandas=True))
-        return replace(cells, storage=replace(cells.storage, dtype=str(dtype)))
-    if isinstance(dtype, pd.ArrowDtype) or is_numeric_dtype(dtype) or is_bool_dtype(dtype):
+    if isinstance(dtype, pd.StringDtype | pd.ArrowDtype) or is_numeric_dtype(dtype) or is_bool_dtype(dtype):
         return cells_of_arrow(pa.array(series.array, from_pandas=True))
     return _opaque(str(dtype), series.isna().to_numpy())  # periods, intervals, other libraries' dtypes
 

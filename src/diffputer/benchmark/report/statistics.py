@@ -229,7 +229,5 @@ def _wilcoxon(difference: Floats) -> float:
     sizes = np.abs(different)
     exact = different.size <= 50 and len(np.unique(sizes)) == len(sizes)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Sample size too small"
-        )  # older scipy
+        warnings.filterwarnings("ignore", message="Sample size too small")  # older scipy
         return float(stats.wilcoxon(different, method="exact" if exact else "approx").pvalue)
