@@ -140,8 +140,8 @@ planned_steps
     >>> import pandas as pd
     >>> from diffputer import DiffPuter
     >>> df = pd.DataFrame({"x": [1.0, 2.0, None, 4.0] * 10, "y": ["a", "b", "b", None] * 10})
-    >>> DiffPuter(random_state=0, max_steps=50).fit_transform(df).isna().sum().sum()
-    np.int64(0)
+    >>> int(DiffPuter(random_state=0, max_steps=50).fit_transform(df).isna().sum().sum())
+    0
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:

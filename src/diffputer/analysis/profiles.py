@@ -256,8 +256,8 @@ def co_missingness(missing: Booleans, names: tuple[Hashable, ...]) -> tuple[pd.D
     --------
     >>> both = np.array([[True, True], [True, True], [False, False], [False, True]])
     >>> pairs, correlation = co_missingness(both, ("a", "b"))
-    >>> pairs.to_numpy().tolist(), correlation.round(3).loc["a", "b"]
-    ([[2, 2], [2, 3]], np.float64(0.577))
+    >>> pairs.to_numpy().tolist(), float(correlation.round(3).loc["a", "b"])
+    ([[2, 2], [2, 3]], 0.577)
     """
     holes = np.flatnonzero(missing.any(axis=0))
     indicators = missing[:, holes].astype(np.float32)

@@ -103,7 +103,9 @@ class Table:
         for column, values in filled.items():
             self._check(column, values)
         if self.container == "pandas":
-            frame = self.native.copy(deep=False)  # every column is replaced: no table is held twice
+            frame = _own_labels(
+                self.native.copy(deep=False), self.native
+            )  # every column is replaced: no table is held twice
             for column in range(self.n_columns):
                 series = self.native.iloc[:, column]
                 if column in filled:
@@ -235,10 +237,16 @@ def detach(x: Any) -> Any:
     array([[0., 0.]])
     """
     if native.is_pandas_dataframe(x):
-        return x.copy()
+        return _own_labels(x.copy(), x)
     if native.is_polars_dataframe(x):
         return x.clone()
     return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def _own_labels(frame: Any, source: Any) -> Any:
+    """Give a pandas copy labels of its own: before pandas 3, names of the source's are shared."""
+    frame.index, frame.columns = source.index.copy(), source.columns.copy()
+    return frame
 
 
 class _ColumnsOfArray(Sequence[Cells]):
@@ -271,7 +279,7 @@ def _cells(x: Any, container: str, column: int, name: Hashable) -> Cells:
     if container == "pandas":
         return cells_of_pandas(x.iloc[:, column], name)
     if container == "polars":
-        return cells_of_polars(x.to_series(column))
+        return cells_of_polars(x.to_series(column).alias(""))  # names with NUL abort polars' way to Arrow
     if container == "pyarrow":
         return cells_of_arrow(x.column(column))
     return cells_of_numpy(x[:, column], name)

@@ -5,6 +5,7 @@ Numbers here are losses: smaller is better. One row a data set or task, one colu
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -227,4 +228,6 @@ def _wilcoxon(difference: Floats) -> float:
     # Ties among the sizes rule the exact distribution out; scipy would warn of small samples.
     sizes = np.abs(different)
     exact = different.size <= 50 and len(np.unique(sizes)) == len(sizes)
-    return float(stats.wilcoxon(different, method="exact" if exact else "approx").pvalue)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sample size too small")  # older scipy
+        return float(stats.wilcoxon(different, method="exact" if exact else "approx").pvalue)
