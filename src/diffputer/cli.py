@@ -37,8 +37,8 @@ from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
 from .runtime.stages import stage
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
+from .tables.paths import MAX_GIB, check_writable, file_kind, permissions_of, read_bytes
 from .tables.paths import Kind as Format
-from .tables.paths import check_writable, file_kind, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .imputer import DiffPuter
@@ -89,6 +89,7 @@ _HELP = {
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
     "thousands": (_IN, "MARK", "That parts their thousands: . , ' _ or a blank."),
+    "max_gib": (_IN, "GIB", "That a gzipped file may decompress to."),
     "format": (_IN, "csv|tsv|parquet|arrow", "Of standard streams and files whose suffix does not tell."),
     "output": (_OUT, "FILE", "The suffix tells the format; - is standard output."),
     "draws": (_OUT, "M", "Write M random completions, not one best guess, with columns .imp and .id first."),
@@ -174,6 +175,7 @@ def impute(
     encoding: Annotated[Text, _option("encoding")] = None,
     decimal: Annotated[Text, _option("decimal")] = None,
     thousands: Annotated[Text, _option("thousands")] = None,
+    max_gib: Annotated[float, _option("max_gib", min=0)] = MAX_GIB,
     format: Annotated[Text, _option("format")] = None,
     output: Annotated[Text, _option("output")] = None,
     draws: Annotated[int | None, _option("draws", min=1)] = None,
@@ -279,6 +281,7 @@ def impute(
                 thousands=thousands,
                 format=formats[0],
                 schema=None if model is None else imputer.schema_,
+                max_gib=max_gib,
                 progress=progress,
             )
         if model is None:
@@ -453,7 +456,7 @@ def _complete(
     session: Reporter, table: TableFile, imputer: DiffPuter, draws: int | None, fitted: bool, must_fit: bool
 ) -> tuple[TableFile, Sequence[Any]]:
     """Fit unless that was done, and fill; the completed tables have the columns of the file."""
-    from .runtime.devices import check_memory
+    from .runtime.memory import check_memory
     from .tables.frames import read_table
     from .tables.matching import match_columns
 

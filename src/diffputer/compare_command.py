@@ -15,7 +15,7 @@ from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, Reporter, make_console
-from .tables.paths import check_writable, permissions_of, read_bytes
+from .tables.paths import MAX_GIB, check_writable, permissions_of, read_bytes
 
 if TYPE_CHECKING:
     from .comparing.comparison import Comparison
@@ -45,6 +45,9 @@ _Decimal = _option("decimal", _IN, ".|,", "In the numbers of text.", show_defaul
 _Thousands = _option("thousands", _IN, "MARK", "That parts their thousands: . , ' _ or a blank.")
 _Format = _option(
     "format", _IN, "csv|tsv|parquet|arrow", "Of standard input, or instead of the suffix.", show_default="csv"
+)
+_MaxGib = typer.Option(
+    "--max-gib", metavar="GIB", min=0, help="That a gzipped file may decompress to.", rich_help_panel=_IN
 )
 _Categorical = _option("categorical", _IN, "COL", "A column of numbers that are categories. Repeatable.")
 _Kind = _option(
@@ -86,6 +89,7 @@ def compare(
     decimal: Annotated[Text, _Decimal] = None,
     thousands: Annotated[Text, _Thousands] = None,
     format: Annotated[Text, _Format] = None,
+    max_gib: Annotated[float, _MaxGib] = MAX_GIB,
     categorical: Annotated[Texts, _Categorical] = None,
     kind: Annotated[Texts, _Kind] = None,
     report: Annotated[Text, _Report] = None,
@@ -130,7 +134,7 @@ def compare(
         given = {
             "missing": missing, "keep": keep, "only_missing": only_missing,
             "delimiter": delimiter, "encoding": encoding, "decimal": decimal,
-            "thousands": thousands, "format": format,
+            "thousands": thousands, "format": format, "max_gib": max_gib if max_gib != MAX_GIB else None,
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
         table = read_table_file(input, **reading, progress=progress)

@@ -29,6 +29,10 @@ class SettingError(DiffputerError, ValueError):
     """A setting outside its range, or one that this machine cannot honour."""
 
 
+class MemoryLimitError(SettingError, MemoryError):
+    """Work that needs more memory than there is."""
+
+
 class ModelFileError(DiffputerError, ValueError):
     """A model or checkpoint file that cannot be read: truncated, foreign or from a newer version."""
 

@@ -6,11 +6,11 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Self, cast
+from functools import partial, wraps
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,8 @@ from .modelfiles import MODEL, REMEDIES
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .resampling import choose_models, fit_resampled
-from .runtime.devices import Deadline, enough_memory, resolve_device, resolve_precision
+from .runtime.devices import Deadline, resolve_device, resolve_precision
+from .runtime.memory import enough_memory
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
 from .runtime.stages import stage
@@ -46,6 +47,22 @@ from .tables.textcolumns import TextColumn
 from .tables.wishes import bounded_columns, read_wishes
 from .trace import FitFacts, warn_if_useless
 from .uncertainties import Uncertainty
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _explaining_memory(method: Method) -> Method:
+    """Let a method that runs out of memory say what it needed."""
+
+    @wraps(method)
+    def inner(self: DiffPuter, X: Any, *args: Any, **options: Any) -> Any:
+        shape = getattr(X, "shape", None) or (len(X),) if hasattr(X, "__len__") else ()
+        size = " x ".join(f"{n:,}" for n in shape[:2])
+        remedy = "Take fewer rows at a time, a smaller batch_size or fewer draws, or free memory."
+        with enough_memory(f"`{method.__name__}` of a table of {size} cells", remedy):
+            return method(self, X, *args, **options)
+
+    return cast(Method, inner)
 
 
 class DiffPuter(Parameters):
@@ -144,6 +161,7 @@ planned_steps
     0
     """
 
+    @_explaining_memory
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the model to an incomplete (or complete) table and return itself; y is ignored.
 
@@ -242,6 +260,7 @@ planned_steps
             return None
         return persistence.FileCheckpoint(self.checkpoint, encoded.x, encoded.missing, settings, self.seed_)
 
+    @_explaining_memory
     def transform(self, X: Any) -> Any:
         """Fill in the missing values of a table with the same columns; nothing is fitted again.
 
@@ -283,6 +302,7 @@ planned_steps
             return completed.to_pandas()
         return completed
 
+    @_explaining_memory
     def sample(self, X: Any, n_draws: int = 5, *, first_draw: int = 0) -> Imputations:
         """Draw completed tables from the conditional distribution of the missing cells.
 
@@ -332,6 +352,7 @@ planned_steps
         check_is_fitted(self)
         write_report(self, X, path, n_draws, max_rows)
 
+    @_explaining_memory
     def uncertainty(self, X: Any, level: float = 0.9) -> Uncertainty:
         """Say how sure the filled values are, without drawing.
 
@@ -484,8 +505,7 @@ planned_steps
 
     @contextmanager
     def _working(self) -> Iterator[Progress]:
-        """Show progress; a GPU whose memory does not suffice gets a sentence."""
-        with show_progress(self.progress) as progress, enough_memory(resolve_device(self.device)):
+        with show_progress(self.progress) as progress:
             yield progress
 
     def _on_device(self, result: EMResult) -> EMResult:

@@ -7,7 +7,7 @@ import numpy as np
 from .analysis.origin import Origin
 from .em import EMResult, draw
 from .imputations import Imputations
-from .runtime.devices import check_memory
+from .runtime.memory import check_memory
 from .runtime.progress import Progress
 from .tables.constraints import Constraints
 from .tables.encoding import TableEncoder

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
-from diffputer.runtime.memory import free_bytes
+from diffputer.errors import InputError, MemoryLimitError
+from diffputer.runtime import memory
+from diffputer.runtime.memory import check_memory, enough_memory, free_bytes
+from diffputer.tables.files import read_table_file
+
+from ..cli_tools import run
 
 MEGABYTE = 1 << 20
 
@@ -76,3 +89,85 @@ def test_a_system_that_tells_nothing(tmp_path: Path) -> None:
 
 def test_this_system() -> None:
     assert free_bytes() > MEGABYTE
+
+
+def test_work_that_cannot_be_held_is_refused() -> None:
+    with pytest.raises(MemoryLimitError, match=r"Tea must fit into memory.* GiB are needed.* Drink less"):
+        check_memory(1 << 60, "Tea", "Drink less.")
+
+
+@pytest.mark.parametrize(
+    ("error", "needed"),
+    [
+        (MemoryError(), "more at once"),
+        (MemoryError("Unable to allocate 7.45 GiB for an array with shape (10,)"), "another 7.45 GiB"),
+        (MemoryError("malloc of size 1073741824 failed"), "another 1.00 GiB"),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+                "you tried to allocate 2147483648 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            "another 2.00 GiB",
+        ),
+        (
+            torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 8.00 GiB of "
+                "which 1.50 GiB is free. Including non-PyTorch memory, ..."
+            ),
+            "another 20.00 GiB at once, and GPU 0 has a total capacity of 8.00 GiB of which 1.50 GiB is free",
+        ),
+    ],
+)
+def test_failed_allocations_state_what_was_needed(error: Exception, needed: str) -> None:
+    with pytest.raises(MemoryLimitError, match=re.escape(needed)), enough_memory("Tea", "Drink less."):
+        raise error
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), enough_memory("Tea", "Drink less."):
+        raise RuntimeError("shapes do not match")
+
+
+LIMITED = """
+import resource, sys, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+from diffputer import DiffPuter
+x = np.random.default_rng(0).normal(size=(300, 3))
+x[x > 1] = np.nan
+imputer = DiffPuter(random_state=0, max_steps=3, held_out=0, progress=False).fit(x)
+large = np.tile(x, (100_000, 1))
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (150 << 20),) * 2)
+try:
+    getattr(imputer, sys.argv[1])(large)
+except MemoryError as error:
+    print(type(error).__name__, "30,000,000 x 3" in str(error), "GiB" in str(error))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.parametrize("method", ["fit", "transform", "sample", "uncertainty"])
+def test_a_process_without_memory_ends_in_a_sentence(method: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, method], capture_output=True, text=True)
+    assert done.stdout.split() == ["MemoryLimitError", "True", "True"], done.stderr
+
+
+def test_a_gzipped_file_is_decompressed_up_to_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"0,1\n" * 1_000_000))
+    with pytest.raises(InputError, match=r"at most 0.001 GiB.*--max-gib"):
+        read_table_file(path, max_gib=0.001)
+    done = run("impute", path, "--max-gib", "0.001", "-o", tmp_path / "out.csv", code=2)
+    assert "--max-gib" in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_parquet_file_that_declares_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"a": np.zeros(1_000_000)}), tmp_path / "zeros.parquet", compression="zstd")
+    monkeypatch.setattr(memory, "free_bytes", lambda: 10_000)
+    with pytest.raises(MemoryLimitError, match="Take fewer rows"):
+        read_table_file(tmp_path / "zeros.parquet")

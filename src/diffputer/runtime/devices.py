@@ -92,30 +92,6 @@ def total_memory(device: torch.device) -> int | None:
     return int(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else None
 
 
-@contextmanager
-def enough_memory(device: torch.device) -> Iterator[None]:
-    """Say in a sentence that a GPU has run out of memory."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        free, total = (n / 2**30 for n in torch.cuda.mem_get_info(device))
-        raise SettingError(
-            f"What is computed must fit into the memory of {device}, however: it has {total:,.1f} GiB, of "
-            f"which {free:,.1f} GiB are free, and more is needed. Free it, set "
-            "a smaller batch_size, fewer members of the ensemble, or device='cpu'."
-        ) from error
-
-
-def check_memory(n_bytes: int, what: str, remedy: str) -> None:
-    """Refuse work whose result cannot be held, before it starts."""
-    free = free_memory(torch.device("cpu"))
-    if n_bytes > free:
-        raise SettingError(
-            f"{what} must fit into memory, however: {n_bytes / 2**30:,.1f} GiB are needed and "
-            f"{free / 2**30:,.1f} GiB are free. {remedy}"
-        )
-
-
 @dataclass(frozen=True)
 class Deadline:
     """A point in time after which only what is needed for a good result is still done."""

@@ -1,10 +1,14 @@
-"""How much memory a process may still take: what the machine has left, and what its container allows."""
+"""Memory: what the machine and its container leave to a process, and errors where it does not suffice."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ..errors import MemoryLimitError
 
 _PROC, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: Where Linux keeps the limit, the use and the part of it that it can take back, in versions 2 and 1.
@@ -62,3 +66,61 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+#: How numpy, torch (of a CPU or GPU) and Arrow state the size of an allocation that failed.
+_FAILED = re.compile(r"(?:allocate|of size) ([0-9][0-9.,]*) ?(bytes|[KMGTP]i?B)?")
+_GPU = re.compile(r"GPU \d+ has a total capacity of .*? free")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def failed_bytes(error: BaseException) -> int | None:
+    """Size of the allocation that failed; None where the error does not state it.
+
+    Examples
+    --------
+    >>> failed_bytes(MemoryError("Unable to allocate 7.45 GiB for an array with shape (1000000000,)"))
+    7999376588
+    """
+    found = _FAILED.search(str(error))
+    if found is None:
+        return None
+    return int(float(found[1].rstrip(".,").replace(",", "")) * _UNITS.get((found[2] or "b")[0], 1))
+
+
+@contextmanager
+def enough_memory(what: str, remedy: str) -> Iterator[None]:
+    """Turn failed allocations of Python, numpy, torch and Arrow into a :class:`MemoryLimitError`.
+
+    Parameters
+    ----------
+    what : str
+        The work, as the beginning of a sentence: "Fitting 100 rows x 5 columns".
+    remedy : str
+        What to do.
+    """
+    try:
+        yield
+    except MemoryLimitError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        needed = failed_bytes(error)
+        # torch has no class of its own for the memory of a CPU; that of a GPU is a RuntimeError, too.
+        if not isinstance(error, MemoryError) and (needed is None or "memory" not in str(error)):
+            raise
+        wanted = "more" if needed is None else f"another {needed / 2**30:,.2f} GiB"
+        gpu = _GPU.search(str(error))
+        free = gpu[0] if gpu else f"{free_bytes() / 2**30:,.2f} GiB of the machine's memory are free"
+        raise MemoryLimitError(
+            f"{what} must fit into memory; it needs {wanted} at once, and {free}. {remedy}"
+        ) from error
+
+
+def check_memory(n_bytes: int, what: str, remedy: str) -> None:
+    """Refuse work whose result cannot be held, before it starts."""
+    free = free_bytes()
+    if n_bytes > free:
+        raise MemoryLimitError(
+            f"{what} must fit into memory; about {n_bytes / 2**30:,.1f} GiB are needed and "
+            f"{free / 2**30:,.1f} GiB are free. {remedy}"
+        )

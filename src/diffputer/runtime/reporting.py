@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import DiffputerError, InputError
+from .memory import enough_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +127,8 @@ class Reporter:
                 warnings.simplefilter("ignore")
                 warnings.simplefilter("always", UserWarning)  # those of the library among them
                 warnings.showwarning = lambda message, *_, **__: self.say(message, "warning")
-                yield
+                with enough_memory("The work", "Take fewer rows or fewer draws, or free memory."):
+                    yield
                 _flush_output()
         except KeyboardInterrupt:
             # A second request must not cut short the answer to the first; nobody may be left to read it.

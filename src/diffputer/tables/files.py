@@ -21,10 +21,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from diffputer.errors import InputError, warn_about_data
+from diffputer.runtime.memory import check_memory, enough_memory
 from diffputer.runtime.progress import Progress
-from diffputer.tables.csvtext import DEFAULT_MARKERS, CsvStyle, QuotedMarker, parse_csv, render_csv
+from diffputer.tables.csvtext import (
+    DEFAULT_MARKERS,
+    DELIMITERS,
+    CsvStyle,
+    QuotedMarker,
+    parse_csv,
+    render_csv,
+)
 from diffputer.tables.markers import MarkerWord, find_missing, warn_of_words
-from diffputer.tables.paths import Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.paths import MAX_GIB, Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.schema import Schema
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
 from diffputer.tables.thousands import check_marks
@@ -81,6 +89,7 @@ def read_table_file(
     thousands: str | None = None,
     format: Kind | None = None,
     schema: Schema | None = None,
+    max_gib: float = MAX_GIB,
     progress: Progress | None = None,
 ) -> TableFile:
     """Read a CSV, TSV, Parquet or Arrow file as the command line does.
@@ -109,6 +118,8 @@ def read_table_file(
     schema : Schema, optional
         Of a fitted model: columns are read as its own file's were if they can be, and words that are its
         categories are answers here too.
+    max_gib : float
+        Gibibytes that a gzipped file may decompress to.
     progress : Progress, optional
         Hears of the rows and columns that are read.
 
@@ -137,41 +148,48 @@ def read_table_file(
     kind, gzipped = file_kind(path, format)
     shown = progress or Progress()
     shown.begin(f"reading {_call(path, 'standard input')}", 0)
-    data = read_bytes(path)
     name = "standard input" if str(path) == "-" else repr(str(path))
-    if kind not in ("csv", "tsv"):
-        arrow = _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+    remedy = "Convert it to Parquet, take fewer rows, or free memory."
+    with enough_memory(f"The table {name}", remedy):
+        data = read_bytes(path, max_gib)
+        if kind not in ("csv", "tsv"):
+            arrow = _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+            shown.end()
+            return arrow
+        for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
+            if data.startswith(mark):
+                raise InputError(
+                    f"A {kind.upper()} file must be text, but {name} is {found}: say --format {found}."
+                )
+        if kind == "tsv":
+            delimiter = delimiter or "\t"
+        # Cells become Python objects of 45 bytes at least (measured: 50 to 130 a cell).
+        n_cells = data.count(b"\n") + max(data.count(mark.encode()) for mark in DELIMITERS)
+        check_memory(3 * len(data) + 45 * n_cells, f"The text of {name}", remedy)
+        shown.begin(f"reading {_call(path, 'standard input')}", data.count(b"\n"))
+        header, cells, style = parse_csv(
+            data, delimiter=delimiter, encoding=encoding, name=name, progress=shown
+        )
+        shown.begin("finding out what columns hold", 0)
+        check_marks(decimal, thousands)
+        gone, words = find_missing(
+            header,
+            cells,
+            style.quoted_columns,
+            missing=missing,
+            keep=keep,
+            only_missing=only_missing,
+            decimal_marks=tuple(mark for mark in (".", ",") if mark != thousands)
+            if decimal is None
+            else (decimal,),
+            thousands=thousands or "",
+            answers=[(column.name, level) for column in schema or () for level in column.levels],
+        )
+        warn_of_words(words)
+        known = None if schema is None else schema.spellings()
+        table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
         shown.end()
-        return arrow
-    for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
-        if data.startswith(mark):
-            raise InputError(
-                f"A {kind.upper()} file must be text, but {name} is {found}: say --format {found}."
-            )
-    if kind == "tsv":
-        delimiter = delimiter or "\t"
-    shown.begin(f"reading {_call(path, 'standard input')}", data.count(b"\n"))
-    header, cells, style = parse_csv(data, delimiter=delimiter, encoding=encoding, name=name, progress=shown)
-    shown.begin("finding out what columns hold", 0)
-    check_marks(decimal, thousands)
-    gone, words = find_missing(
-        header,
-        cells,
-        style.quoted_columns,
-        missing=missing,
-        keep=keep,
-        only_missing=only_missing,
-        decimal_marks=tuple(mark for mark in (".", ",") if mark != thousands)
-        if decimal is None
-        else (decimal,),
-        thousands=thousands or "",
-        answers=[(column.name, level) for column in schema or () for level in column.levels],
-    )
-    warn_of_words(words)
-    known = None if schema is None else schema.spellings()
-    table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
-    shown.end()
-    return replace(table, marker_words=tuple(words))
+        return replace(table, marker_words=tuple(words))
 
 
 def completed_text(table: TableFile, completed: Any, progress: Progress | None = None) -> pd.DataFrame:
@@ -368,7 +386,11 @@ def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
     """A Parquet file, or an Arrow file or stream."""
     try:
         if kind == "parquet":
-            table = pq.ParquetFile(pa.BufferReader(data)).read()
+            file = pq.ParquetFile(pa.BufferReader(data))
+            groups = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
+            declared = max(sum(groups), file.metadata.num_rows * file.metadata.num_columns // 8)
+            check_memory(declared, f"The table {name}", "Take fewer rows or columns, or free memory.")
+            table = file.read()
         elif data.startswith(b"ARROW1"):
             table = pa.ipc.open_file(data).read_all()
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import re
 import secrets
@@ -38,6 +39,8 @@ _SUFFIXES: dict[str, Kind] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+#: Gibibytes that a gzipped file may decompress to; a file of 5 MB can hold 4 GiB.
+MAX_GIB = 1.0
 _GZIP = b"\x1f\x8b"  # how gzipped data begins
 #: Permissions of the table that the command at work has read.
 _source_mode: int | None = None
@@ -70,8 +73,8 @@ def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
     return kind, gzipped
 
 
-def read_bytes(path: PathLike) -> bytes:
-    """The whole file, or standard input for ``-``, unzipped if it was gzipped."""
+def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
+    """The whole file, or standard input for ``-``, decompressed if it was gzipped, to at most ``max_gib``."""
     if str(path) == "-":
         data = sys.stdin.buffer.read()
     else:
@@ -88,8 +91,17 @@ def read_bytes(path: PathLike) -> bytes:
             ) from error
     if not data.startswith(_GZIP) and not Path(path).name.lower().endswith(".gz"):
         return data
+    most = int(max_gib * 2**30)
     try:
-        return gzip.decompress(data)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            text = stream.read(most + 1)
+        if len(text) > most:
+            raise InputError(
+                f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
+                f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more with "
+                "--max-gib, or decompress it first."
+            )
+        return text
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"A gzipped file must be whole, but {str(path)!r} is not ({error}). Fetch or make it again."
