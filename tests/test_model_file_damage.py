@@ -157,15 +157,8 @@ def test_the_same_model_gives_the_same_bytes(saved: Path, tmp_path: Path) -> Non
     again = tmp_path / "again"
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     subprocess.run([sys.executable, "-c", code, str(saved), str(again)], check=True, env=environment)
-    loaded = DiffPuter.load(saved)
-    loaded.save(tmp_path / "third")
-    # The device is asked for anew at each loading.
-    for path in (again, tmp_path / "third"):
-        first, second = (unpack(one.read_bytes()) for one in (saved, path))
-        first[1]["parameters"]["device"] = second[1]["parameters"]["device"] = "cpu"
-        assert pack(*first) == pack(*second)
-    loaded.save(tmp_path / "fourth")
-    assert (tmp_path / "third").read_bytes() == (tmp_path / "fourth").read_bytes()
+    DiffPuter.load(saved).save(tmp_path / "third")
+    assert again.read_bytes() == saved.read_bytes() == (tmp_path / "third").read_bytes()
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:

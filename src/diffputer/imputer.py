@@ -433,17 +433,10 @@ planned_steps
         self.schema_ = schema
 
     def _check_loaded(self) -> None:
-        """Refuse parameters that no fit can have had; the device need not be one of this machine."""
+        """Refuse parameters that no fit can have had."""
         found = type(self)(**self.get_params(deep=False))
-        if not isinstance(found.device, str):
-            raise SettingError(f"device must be text, and is {found.device!r}")
-        found.device = "cpu"
         found.random_state = self.seed_  # an object that made the seed is not kept
         resolve_seed(self.random_state)
-        if found.progress not in (None, False, True):
-            raise SettingError(f"progress must be true or false, and is {found.progress!r}")
-        if found.checkpoint is not None and not isinstance(found.checkpoint, str):
-            raise SettingError(f"checkpoint must be a path, and is {found.checkpoint!r}")
         found._check_parameters()
         names = self.schema_.names
         read_wishes(names, self.categorical_features, self.schema)

@@ -49,6 +49,7 @@ _DTYPES = {
     "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 _ERRORS = ("best_errors", "best_ratio_errors")
+_OF_THE_MACHINE = ("device", "progress", "checkpoint")
 _COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
 
 
@@ -246,7 +247,8 @@ def _read_errors(plain: Mapping[str, Any] | None, encoder: TableEncoder) -> Colu
 def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Give the parameters of an imputer as JSON, those that are about columns apart.
 
-    Left out are objects such as a RandomState, which have done their work at fit.
+    Left out are objects such as a RandomState, which have done their work at fit, and what belongs to a
+    machine rather than to a model.
     """
     if code := [name for name, rule in (parameters.get("derived") or {}).items() if callable(rule)]:
         raise InputError(
@@ -255,6 +257,8 @@ def _parameter_facts(parameters: Mapping[str, Any]) -> dict[str, Any]:
         )
     facts: dict[str, Any] = {"parameters": {}, "column_parameters": {}}
     for name, value in parameters.items():
+        if name in _OF_THE_MACHINE:
+            continue
         if name in _COLUMN_PARAMETERS:
             with contextlib.suppress(InputError):
                 facts["column_parameters"][name] = _to_plain(value)

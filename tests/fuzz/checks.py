@@ -23,8 +23,6 @@ from diffputer.errors import DiffputerError
 
 from .tables import Case
 
-#: Whether a batch in which a column is wholly missing must give the Python types of the fit.
-TYPES_OF_EMPTY_BATCHES = False
 #: Relative to the largest number of a column: batches of other sizes round otherwise.
 TOLERANCE = 1e-5
 
@@ -150,16 +148,23 @@ def check_refusal(case: Case, error: DiffputerError) -> None:
     assert len(words.split()) > 4, f"no sentence: {words!r}"
 
 
-def check_completed(frame: Any, completed: Any, imputer: DiffPuter) -> None:
-    """Observed cells are as they were, and imputed ones are possible."""
+def check_observed(frame: Any, completed: Any) -> None:
+    """Container, labels, order, dtypes and observed cells are as they were."""
     assert type(completed) is type(frame)
     assert frame_of(completed) == frame_of(frame), "labels, order, index or dtypes differ"
+    for j in range(frame.shape[1]):
+        pairs = zip(cells_of(frame, j), cells_of(completed, j), strict=True)
+        kept = [exact(old) == exact(new) for old, new in pairs if not is_missing(old)]
+        assert all(kept), f"column {j}: {kept.count(False)} observed cells were changed"
+
+
+def check_completed(frame: Any, completed: Any, imputer: DiffPuter) -> None:
+    """Observed cells are as they were, and imputed ones are possible."""
+    check_observed(frame, completed)
     for j, column in enumerate(imputer.schema_):
         old, new = cells_of(frame, j), cells_of(completed, j)
         gone = [is_missing(value) for value in old]
         where = f"column {column.name!r:.60} ({column.kind}, {column.status})"
-        kept = [exact(a) == exact(b) for a, b, hole in zip(old, new, gone, strict=True) if not hole]
-        assert all(kept), f"{where}: {kept.count(False)} observed cells were changed"
         imputed = [value for value, hole in zip(new, gone, strict=True) if hole]
         observed = [value for value, hole in zip(old, gone, strict=True) if not hole]
         if column.status not in ("modelled", "constant"):
@@ -213,11 +218,8 @@ def check_batches(frame: Any, completed: Any, imputer: DiffPuter, rng: np.random
     for rows in pieces:
         part = rows_of(frame, rows)
         found = imputer.transform(part)
-        check_completed(part, found, imputer) if TYPES_OF_EMPTY_BATCHES else None
         for j in range(frame.shape[1]):
-            whole, batch, given = cells_of(completed, j), cells_of(found, j), cells_of(part, j)
-            if all(map(is_missing, given)) and not TYPES_OF_EMPTY_BATCHES:
-                continue
+            whole, batch = cells_of(completed, j), cells_of(found, j)
             for row, value in zip(rows.tolist(), batch, strict=True):
                 assert is_near(whole[row], value, whole), (
                     f"batch of {len(rows)}: column {j} has {value!r}, not {whole[row]!r}"

@@ -20,6 +20,8 @@ STRANGE: tuple[Any, ...] = (
     None, True, -1, 0, 10**9, 10**400, 1e300, -0.5, "", "x", "1", [], [None], [[[]]], {}, {"float": "nan"},
     {"tuple": [[]]}, {"timestamp": "yesterday"},
 )  # fmt: skip
+#: How many sorts of damage there are; `mutations` goes round them.
+WAYS = 11
 #: Types of the same size, and of others.
 RELABELLED = {"F32": "I32", "I32": "F32", "F64": "I64", "I64": "F64", "U8": "I8", "BOOL": "U8", "BF16": "F16"}
 
@@ -53,7 +55,7 @@ def mutations(path: Path, rng: np.random.Generator, n: int) -> Iterator[tuple[st
         flip, cut, relabel, reshape, swap, change_fact, change_fact, change_fact, drop_fact, add_fact, spoil,
     ]  # fmt: skip
     for number in range(n):
-        yield ways[number % len(ways)](data, rng)
+        yield ways[number % WAYS](data, rng)
 
 
 def flip(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:

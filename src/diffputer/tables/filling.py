@@ -215,7 +215,7 @@ def _objects(values: Values, sort: str, digits: int | None, zone: Any) -> Values
             spans = pd.TimedeltaIndex(values)
             objects[:] = list(spans.to_pytimedelta()) if sort == "timedelta" else list(spans)
     else:
-        objects[:] = values.tolist()
+        objects[:] = values.astype(np.float64).tolist() if sort == "float" else values.tolist()
         if sort.startswith("numpy."):
             typed = values.astype(sort.removeprefix("numpy."))
             if typed.dtype.kind == "f" or np.array_equal(typed, values):  # else it would round
