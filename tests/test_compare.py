@@ -519,7 +519,7 @@ def test_the_report_is_whole_and_escaped(tmp_path):
     assert "<i>bad" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert not re.search(r"<[^>]*(src|href)=", page)
-    assert "http" not in page
+    assert "://" not in page
     assert "fill_with(df, &quot;em-gaussian&quot;, random_state=0)" in page
     for word in ("Ranking", "By column", "What was done", "Not compared", "Settings"):
         assert word in page

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
@@ -184,6 +185,8 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         check_choice("estimate", self.estimate, ESTIMATES)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("empty", self.empty, EMPTY)
+        if not isinstance(self.fill_all, bool | np.bool_):
+            raise SettingError(f"`fill_all` must be True or False; got {self.fill_all!r}.")
         check_choice("model_uncertainty", self.model_uncertainty, MODEL_UNCERTAINTIES)
         check_number("bootstrap_models", self.bootstrap_models, 2, 10_000, closed=True, whole=True)
         check_number("max_levels", self.max_levels, 2, 1 << 31, closed=True, whole=True)

@@ -531,6 +531,7 @@ def test_draws_of_a_gaussian_table_vary_as_they_should_and_not_as_networks_err(s
     assert np.mean(ratios) == pytest.approx(1, abs=0.1), ratios
 
 
+@pytest.mark.filterwarnings("ignore:Rows should be like")  # columns are wholly missing
 def test_cells_that_are_missing_together_lie_on_their_curve_in_draws() -> None:
     # y = x^2 + 0.2 e and whether |x| > 1: nothing of it is a line. The third number tells of neither.
     rng = np.random.default_rng(0)

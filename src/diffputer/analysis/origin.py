@@ -86,7 +86,8 @@ class Origin:
         if scores is not None:
             labels = [from_plain(name) for name in scores["index"]]
             names = pd.Index(labels, name="column", tupleize_cols=False)
-            scores = pd.DataFrame({k: v for k, v in scores.items() if k != "index"}, index=names)
+            columns = {k: [from_plain(value) for value in v] for k, v in scores.items() if k != "index"}
+            scores = pd.DataFrame(columns, index=names)
         values["parameters"] = {
             name: _Shown(value["shown"]) if isinstance(value, dict) else value
             for name, value in values["parameters"].items()

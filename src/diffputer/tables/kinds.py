@@ -311,6 +311,7 @@ def _numeric(cells: Cells, column: Column, wish: Column | None, bounds: Any, not
         exact = pc.min_max(cells.array).as_py()
         ends = (exact["min"], exact["max"])
     zone = column.timezone
+    column = replace(column, observed_range=(low, high))
     stated = bounds if bounds is not None or wish is None else (wish.lower, wish.upper)
     least, most = _read_bounds(column, (None, None) if stated is None else stated)
     if ends[0] > most or ends[1] < least:
@@ -455,8 +456,15 @@ def check_column(column: Column) -> None:
     """Raise ValueError or TypeError where the parts of a column do not suit its kind and status."""
     hash((column.name, column.levels))
     counts = (column.n_observed, column.n_missing, column.other_levels, *column.level_counts)
-    if any(type(count) is not int or count < 0 for count in counts) or type(column.ordered) is not bool:
-        raise ValueError(f"counts of column {column.name!r} must be whole numbers, and ordered a boolean")
+    if any(type(count) is not int or count < 0 for count in counts):
+        raise ValueError(f"counts of column {column.name!r} must be whole numbers")
+    if type(column.ordered) is not bool or type(column.skip) is not bool:
+        raise ValueError(f"ordered and skip of column {column.name!r} must be booleans")
+    seen = column.observed_range
+    if seen and (len(seen) != 2 or any(type(end) is not float for end in seen) or not seen[0] <= seen[1]):
+        raise ValueError(f"the observed range of column {column.name!r} must be two numbers in order")
+    if column.kind == Kind.BOOLEAN and column.levels not in ((), BINARY):
+        raise ValueError(f"the values of the boolean column {column.name!r} must be 0 and 1")
     if column.timezone is not None:
         to_wall_clock(np.zeros(1), column.timezone)
     if column.status == Status.PASSED_THROUGH:

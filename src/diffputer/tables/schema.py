@@ -96,6 +96,8 @@ class Column:
         The type of the column in the fitted table, for batches in which it holds nothing. Not compared.
     level_counts
         Observed cells of each category then; of a boolean column those of False and True.
+    observed_range
+        Smallest and largest observed number then, of dates and times as they are modelled.
     """
 
     name: Hashable
@@ -114,6 +116,7 @@ class Column:
     skip: bool = False
     type: ColumnType | None = dataclasses.field(default=None, compare=False, repr=False)
     level_counts: tuple[int, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    observed_range: tuple[float, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Users write plain strings, and lists of levels.
@@ -216,6 +219,7 @@ class Schema:
             forget = {
                 "levels": (),
                 "level_counts": (),
+                "observed_range": (),
                 "other_levels": 0,
                 "lower": None,
                 "upper": None,

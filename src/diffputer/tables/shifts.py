@@ -1,7 +1,7 @@
 """Distribution shift: how the columns of new rows differ from those of the fit.
 
 Far outside
-    A number beyond the range of the schema by more than three widths of that range; heavy tails of honest
+    A number beyond the fitted range by more than three widths of that range; heavy tails of honest
     columns reach one.
 Missing share, category frequencies
     They have shifted where the difference is large (more than 0.1 of all cells) and chance would hardly ever
@@ -10,7 +10,6 @@ Missing share, category frequencies
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,6 @@ from scipy.stats import chi2
 
 from diffputer.errors import warn_about_data
 from diffputer.tables.cells import Family
-from diffputer.tables.clock import to_number
 from diffputer.tables.frames import Table
 from diffputer.tables.levels import level_indices, levels_of
 from diffputer.tables.schema import Column, Schema, Status
@@ -41,7 +39,7 @@ class ColumnShift:
     observed: int
     missing: int
     outside: int = 0
-    """Numbers outside the range of the schema."""
+    """Numbers outside the fitted range."""
     far_outside: int = 0
     """Those beyond it by more than three times its width."""
     unseen: int = 0
@@ -62,7 +60,7 @@ def _shift(column: Column, table: Table, position: int) -> ColumnShift:
     counts: dict[str, Any] = {}
     if n_observed and column.status == Status.MODELLED and cells.storage.family != Family.OTHER:
         if column.kind.is_numeric:
-            counts = _outside(column, cells.numbers()[~missing])
+            counts = _outside(column, cells.numbers()[~missing]) if column.observed_range else {}
         else:
             codes, found = cells.labels()
             places = level_indices(column, codes, found)
@@ -75,8 +73,8 @@ def _shift(column: Column, table: Table, position: int) -> ColumnShift:
 
 
 def _outside(column: Column, values: Any) -> dict[str, int]:
-    low, high = (to_number(column.kind, end, column.timezone) for end in (column.lower, column.upper))
-    width = high - low if math.isfinite(high) and math.isfinite(low) else math.inf
+    low, high = column.observed_range
+    width = high - low
     return {
         "outside": int(((values < low) | (values > high)).sum()),
         "far_outside": int(((values < low - FAR * width) | (values > high + FAR * width)).sum()),
