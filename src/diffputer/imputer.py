@@ -231,8 +231,10 @@ planned_steps
         with stage("encode", rows=table.n_rows, columns=table.n_columns):
             encoded = self._encoder.encode(table)
             digest = hashlib.sha256(repr(self._encoder.schema).encode())
-            digest.update(np.where(encoded.missing, np.float32(0), encoded.x).tobytes())
-            digest.update(np.packbits(encoded.missing).tobytes())
+            for start in range(0, table.n_rows, 1 << 14):  # without a copy of the table
+                rows = slice(start, start + (1 << 14))
+                digest.update(encoded.x[rows].tobytes())
+                digest.update(encoded.missing[rows].tobytes())
             self._fingerprint = digest.hexdigest()
         dtype = resolve_precision(self.precision, device)
         make = partial(make_engine, self._encoder.n_levels, settings, device, dtype)
