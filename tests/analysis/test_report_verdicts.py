@@ -115,7 +115,7 @@ def test_a_column_filled_from_a_handful_of_cells_is_a_warning_whatever_it_holds(
     }
     assert found == {
         "x": [],
-        "once": ["1 known values, 100% missing"],
+        "once": ["1 known value, 100% missing"],
         "same": ["5 known values, 98% missing"],
         "few": ["5 known values, 98% missing"],
         "level": ["5 known values, 98% missing"],

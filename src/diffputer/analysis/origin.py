@@ -86,7 +86,9 @@ class Origin:
         if scores is not None:
             labels = [from_plain(name) for name in scores["index"]]
             names = pd.Index(labels, name="column", tupleize_cols=False)
-            scores = pd.DataFrame({k: v for k, v in scores.items() if k != "index"}, index=names)
+            scores = pd.DataFrame(
+                {k: [from_plain(one) for one in v] for k, v in scores.items() if k != "index"}, index=names
+            )
         values["parameters"] = {
             name: _Shown(value["shown"]) if isinstance(value, dict) else value
             for name, value in values["parameters"].items()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..tables.markers import MarkerWord
 from ..tables.schema import Status
 from .diagnostics import Convergence
 from .origin import Origin
@@ -51,6 +52,7 @@ def find_warnings(
     n_draws: int,
     origin: Origin,
     converged: Convergence,
+    marker_words: Sequence[MarkerWord] = (),
 ) -> list[Concern]:
     """Collect all warnings, the serious ones first; sorts without columns are left out.
 
@@ -66,6 +68,8 @@ def find_warnings(
         Of each column, the cells that are still missing.
     n_draws, origin, converged
         Completed tables; which model they come from; what its trace says.
+    marker_words
+        Words of the text file that mark missing values, or might.
     """
     places = {name: place for place, name in enumerate(view.table.names)}
     found = [
@@ -73,6 +77,7 @@ def find_warnings(
         *_about_columns(view, left),
         *_about_filled(charts, drifts, unfilled, places),
         *_about_levels(view),
+        *_about_words(marker_words, places),
     ]
     weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, origin.held_out)}
     if weak := {place: words for place, words in weak.items() if not left[place]}:
@@ -223,3 +228,24 @@ def _about_levels(view: View) -> list[Concern]:
          "The others are kept and never filled in.", rare),
     ]  # fmt: skip
     return [Concern(*one) for one in sorts if one[3]]
+
+
+def _about_words(words: Sequence[MarkerWord], places: dict[Hashable, int]) -> list[Concern]:
+    """Words of the file that were taken for missing values, and those that were kept, with their counts."""
+    sorts = (
+        (True, "Words taken for missing values", "The file has these words where a value is missing, and "
+         "they count as missing here. Where one is an answer, use --keep WORD or --keep COLUMN=WORD."),
+        (False, "Words kept as answers", "These words mark missing values in other files. Here they are "
+         "observed values. Where one marks a missing value, use --missing WORD or --missing COLUMN=WORD."),
+    )  # fmt: skip
+    found = []
+    for taken, title, explanation in sorts:
+        columns: dict[int, list[str]] = {}
+        for one in words:
+            if one.taken_for_missing == taken and one.column in places:
+                cells = f"{one.word!r} in {count(one.count, 'cell')} ({one.reason})"
+                columns.setdefault(places[one.column], []).append(cells)
+        if columns:
+            listed = {place: ", ".join(cells) for place, cells in columns.items()}
+            found.append(Concern(NOTE, title, explanation, listed))
+    return found

@@ -405,7 +405,7 @@ def _discrete(
         return replace(column, kind=Kind.TEXT, status=Status.PASSED_THROUGH)
     if numeric:
         notes.numeric.append(f"{column.name!r} ({numeric})")
-    elif text and (markers := find_markers(levels)):
+    elif text and (markers := find_markers(column.name, levels)):
         notes.markers.append(f"{column.name!r} ({', '.join(map(repr, markers))})")
     if wish is not None and wish.levels:
         kept = [level for level in wish.levels if level in sizes]
