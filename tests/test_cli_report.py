@@ -218,3 +218,19 @@ def test_a_report_of_a_table_without_missing_values_counts_kept_words(tmp_path: 
     (tmp_path / "a.csv").write_text("code,x\n" + "NA,1\nDE,2\nFR,3\nUS,4\n" * 5)
     run("impute", tmp_path / "a.csv", "--report", tmp_path / "a.html")
     assert "'NA' in 5 cells" in Page((tmp_path / "a.html").read_text()).text
+
+
+def test_a_column_that_is_empty_in_the_new_file_is_imputed_and_not_called_a_placeholder(
+    plain: Path, tmp_path: Path
+) -> None:
+    model, new, report = (tmp_path / name for name in ("model", "new.csv", "new.html"))
+    run("impute", plain, "--save-model", model)
+    plain_frame().head(20).assign(c=None).to_csv(new, index=False)
+    run("impute", new, "--model", model, "--report", report)
+    page = report.read_text(encoding="utf-8")
+    (column,) = (one for one in data_of(page)["columns"] if one["name"] == "c")
+    assert (column["kind"], column["status"], column["left"]) == ("categorical", "modelled", 0)
+    assert "Columns without any value in this table" in [title for _, title, _ in column["warnings"]]
+    text = Page(page).text
+    assert "placeholder" not in text
+    assert "c (empty)" not in text

@@ -128,11 +128,14 @@ def gather(
     missing = profile(table, schema=view.schema)
     settled = convergence(origin.trace)
     n_draws = 1 if len(natives) == 1 else len(completed) if hasattr(completed, "__len__") else len(natives)
-    warnings = find_warnings(view, charts, drifts, unfilled, left, n_draws, origin, settled, marker_words)
+    known = {} if schema is None else {column.name: column for column in schema}
+    # What is empty here was not when the model was fitted.
+    fitted = View(view.table, Schema(tuple(known.get(column.name, column) for column in view.schema)))
+    warnings = find_warnings(fitted, charts, drifts, unfilled, left, n_draws, origin, settled, marker_words)
     return Facts(
         title,
         missing,
-        _columns(view, charts, drifts, missing, origin, warnings, left),
+        _columns(fitted, charts, drifts, missing, origin, warnings, left),
         warnings,
         n_draws,
         len(seen),

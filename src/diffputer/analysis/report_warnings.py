@@ -127,14 +127,18 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
     n = max(view.table.n_rows, 1)
     counts = view.missing.sum(axis=0).tolist()
     empty: dict[int, str] = {}
+    elsewhere: dict[int, str] = {}
     mostly: dict[int, str] = {}
     constant: dict[int, str] = {}
     remain: dict[int, str] = {}
     for place, column in enumerate(view.schema):
         if not counts[place]:
             continue
-        if counts[place] == view.table.n_rows:
+        if counts[place] == view.table.n_rows and column.status == Status.EMPTY:
             empty[place] = "left missing" if left[place] else "filled with a placeholder"
+            continue
+        if counts[place] == view.table.n_rows and not left[place]:
+            elsewhere[place] = count(counts[place], "cell")
             continue
         if left[place]:
             text = column.status in (Status.PASSED_THROUGH, Status.IDENTIFIER)
@@ -148,6 +152,8 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
     sorts = [
         (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
          "stands there now is a placeholder. Leave them out of analyses.", empty),
+        (LOOK, "Columns without any value in this table", "They had values in the table that the model was "
+         "fitted to. All that stands here now is imputed from the other columns.", elsewhere),
         (LOOK, "Mostly missing", "More was filled in than observed. Results that lean on these columns lean "
          "on the model; report them with several draws, and without these columns.", mostly),
         (NOTE, "Cells that are left missing", "These columns were not imputed: free text, identifiers, "
