@@ -133,3 +133,13 @@ def test_single_cells_are_shown_with_the_range_of_their_draws() -> None:
     shown = np.array([cell[3] - cell[1] for cell in column["chart"]["cells"]])
     assert np.corrcoef(width, shown)[0, 1] > 0.999
     assert "90 %" not in Page(make_report(frame, draws)).text.split("Glossary")[0]
+
+
+def test_what_held_out_cells_say_of_a_column_is_said_once() -> None:
+    frame = table()
+    scores = pd.DataFrame(
+        {"kind": "continuous", "n": 200, "error": 0.8, "baseline": 0.8, "ratio": 1.0, "ratio_error": 0.01},
+        index=pd.Index(["x"], name="column"),
+    )
+    column = data_of(make_report(frame, draws_of(frame), origin=Origin(held_out=scores)))["columns"][0]
+    assert [title for _, title, _ in column["warnings"]] == ["Columns that could not be predicted"]

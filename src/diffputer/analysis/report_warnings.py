@@ -72,14 +72,19 @@ def find_warnings(
         Words of the text file that mark missing values, or might.
     """
     places = {name: place for place, name in enumerate(view.table.names)}
+    judged = _about_the_model(view, origin, converged, places)
     found = [
-        *_about_the_model(view, origin, converged, places),
+        *judged,
         *_about_columns(view, left),
         *_about_filled(charts, drifts, unfilled, places),
         *_about_levels(view),
         *_about_words(marker_words, places),
     ]
-    weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, origin.held_out)}
+    scores = origin.held_out
+    if scores is not None:  # what is said of held-out cells above is not said again
+        listed = {place for one in judged for place in one.columns}
+        scores = scores[[places.get(name) not in listed for name in scores.index]]
+    weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, scores)}
     if weak := {place: words for place, words in weak.items() if not left[place]}:
         found.append(Concern(LOOK, WEAK_TITLE, WEAK_WORDS, weak))
     if n_draws == 1 and view.missing.any():
@@ -150,8 +155,8 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
         if counts[place] / n > MOSTLY and column.status != Status.CONSTANT:
             mostly[place] = f"{share_text(counts[place] / n)} missing"
     sorts = [
-        (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
-         "stands there now is a placeholder. Leave them out of analyses.", empty),
+        (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt. Leave "
+         "them out of analyses.", empty),
         (LOOK, "Columns without any value in this table", "They had values in the table that the model was "
          "fitted to. All that stands here now is imputed from the other columns.", elsewhere),
         (LOOK, "Mostly missing", "More was filled in than observed. Results that lean on these columns lean "
