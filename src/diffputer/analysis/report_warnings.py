@@ -81,9 +81,9 @@ def find_warnings(
         *_about_words(marker_words, places),
     ]
     scores = origin.held_out
-    if scores is not None:  # what is said of held-out cells above is not said again
-        listed = {place for one in judged for place in one.columns}
-        scores = scores[[places.get(name) not in listed for name in scores.index]]
+    if scores is not None:  # what is serious is not listed again
+        serious = {place for one in judged if one.severity == SERIOUS for place in one.columns}
+        scores = scores[[places.get(name) not in serious for name in scores.index]]
     weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, scores)}
     if weak := {place: words for place, words in weak.items() if not left[place]}:
         found.append(Concern(LOOK, WEAK_TITLE, WEAK_WORDS, weak))
@@ -98,6 +98,7 @@ def _about_the_model(
     view: View, origin: Origin, converged: Convergence, places: dict[Hashable, int]
 ) -> list[Concern]:
     found = []
+    weak = {one.column for one in weak_columns(view.schema, origin.held_out)}
     failed: dict[int, str] = {}
     unknown: dict[int, str] = {}
     for line in () if origin.held_out is None else origin.held_out.itertuples():
@@ -107,7 +108,7 @@ def _about_the_model(
         numbers = f"error {line.error:.2f}, column's own {line.baseline:.2f}"
         if judge_line(line) == Verdict.NO_BETTER:
             failed[place] = numbers
-        else:
+        elif line.Index not in weak:  # those are listed as such
             unknown[place] = f"{numbers}, {count(int(line.n), 'cell')}"
     if failed:
         words = (

@@ -123,7 +123,8 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
     schema : Schema
         Of a fitted imputer: ``imputer.schema_``.
     held_out : pandas.DataFrame, optional
-        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error.
+        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error,
+        or by more than one cell of a category.
 
     Returns
     -------
@@ -148,11 +149,13 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
         if share > MOSTLY_MISSING:
             reasons.append(f"{share:.0%} missing")
         line = lines.get(column.name)
-        if line is not None and line.ratio + getattr(line, "ratio_error", math.nan) >= 1:  # neither is NaN
+        if line is not None:
             own = "mean" if column.kind.is_numeric else "most frequent category"
-            reasons.append(
-                f"held-out error {line.ratio:.2f} ± {line.ratio_error:.2f} times that of the {own}"
-            )
+            reach = getattr(line, "ratio_error", math.nan)
+            if not column.kind.is_numeric and line.baseline > 0:  # one cell more or less shows no skill
+                reach = max(reach, 1 / (line.n * line.baseline))
+            if line.ratio + reach >= 1 - 1e-9:  # neither is NaN
+                reasons.append(f"held-out error {line.ratio:.2f} ± {reach:.2f} times that of the {own}")
         if reasons:
             found.append(WeakColumn(column.name, tuple(reasons)))
     return found
