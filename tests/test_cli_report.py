@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,49 @@ def test_joined_draws_report_on_every_fit(tmp_path: Path, tiny: dict[str, Any]) 
     unknown = type(one)(read_table(frame), other._filled, other.schema)
     (one + unknown).report(path)
     assert "did not come with their settings" in Page(path.read_text(encoding="utf-8")).text
+
+
+def test_a_report_and_a_summary_count_the_words_for_missing_values(tmp_path: Path) -> None:
+    frame = plain_frame(60).drop(columns="c")
+    frame["country"] = ["NA", "DE", "FR", "US", "ZA", ""] * 10
+    table, report, summary = (tmp_path / name for name in ("a.csv", "a.html", "a.json"))
+    frame.to_csv(table, index=False, na_rep="NA")
+    n = int(frame["x"].isna().sum())
+    said = run("impute", table, "--report", report, "--summary", summary).stderr
+    assert said.count("'country'") == 1  # reading the file has said it, and the fit does not say it again
+    for path, words in ((report, ()), (tmp_path / "draws.html", ("--draws", "2"))):
+        if words:
+            run("impute", table, "--report", path, *words)
+        page = path.read_text(encoding="utf-8")
+        concerns = {w[1]: w[2] for column in data_of(page)["columns"] for w in column["warnings"]}
+        assert concerns["Words kept as answers"].startswith("'NA' in 10 cells")
+        assert f"'NA' in {n} cells" in Page(page).text
+    words = {column["name"]: column["marker_words"] for column in json.loads(summary.read_text())["columns"]}
+    assert [(one["word"], one["count"], one["taken_for_missing"]) for one in words["x"]] == [("NA", n, True)]
+    assert [(one["word"], one["count"], one["taken_for_missing"]) for one in words["country"]] == [
+        ("NA", 10, False)
+    ]
+    other = run("impute", table, "--keep", "country=NA").stderr
+    assert "'country'" not in other  # as stated
+
+
+def test_a_report_of_a_table_without_missing_values_counts_kept_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("code,x\n" + "NA,1\nDE,2\nFR,3\nUS,4\n" * 5)
+    run("impute", tmp_path / "a.csv", "--report", tmp_path / "a.html")
+    assert "'NA' in 5 cells" in Page((tmp_path / "a.html").read_text()).text
+
+
+def test_a_column_that_is_empty_in_the_new_file_is_imputed_and_not_called_a_placeholder(
+    plain: Path, tmp_path: Path
+) -> None:
+    model, new, report = (tmp_path / name for name in ("model", "new.csv", "new.html"))
+    run("impute", plain, "--save-model", model)
+    plain_frame().head(20).assign(c=None).to_csv(new, index=False)
+    run("impute", new, "--model", model, "--report", report)
+    page = report.read_text(encoding="utf-8")
+    (column,) = (one for one in data_of(page)["columns"] if one["name"] == "c")
+    assert (column["kind"], column["status"], column["left"]) == ("categorical", "modelled", 0)
+    assert "Columns without any value in this table" in [title for _, title, _ in column["warnings"]]
+    text = Page(page).text
+    assert "placeholder" not in text
+    assert "c (empty)" not in text

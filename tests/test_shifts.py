@@ -83,3 +83,13 @@ def test_shifts_are_counted_by_column(fitted: DiffPuter) -> None:
     assert found["word"].unseen == 4
     assert (found["x"].outside, found["x"].far_outside) == (2, 1)
     assert found["flag"].missing == int(frame["flag"].isna().sum())
+
+
+def test_heavy_tails_are_not_far_outside_but_codes_for_missing_values_are() -> None:
+    rng = np.random.default_rng(5)
+    kilos = np.append(rng.lognormal(0, 2, 40).clip(0.01, 500), 600.0)  # mammals, without the elephant
+    schema = describe(read_table(pd.DataFrame({"kilos": kilos, "percent": np.linspace(0, 100, 41)})))
+    new = pd.DataFrame({"kilos": [2.0, 5_000.0], "percent": [50.0, 999.0]})
+    found = {shift.name: shift for shift in find_shifts(schema, read_table(new))}
+    assert (found["kilos"].outside, found["kilos"].far_outside) == (1, 0)
+    assert found["percent"].far_outside == 1

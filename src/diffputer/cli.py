@@ -241,6 +241,7 @@ def impute(
         from .imputer import DiffPuter
         from .tables.constraints import Constraints
         from .tables.files import read_table_file, write_long, write_table_file
+        from .tables.suspicions import known_answers
 
         if model is not None:
             imputer = DiffPuter.load(model, device=device)
@@ -286,9 +287,10 @@ def impute(
             )
         if model is None:
             imputer.bounds = read_bounds(bounds or [], _names(table.frame)) or None
-        table, completed = _complete(
-            session, table, imputer, draws, model is not None, save_model is not None
-        )
+        with known_answers(table.answers):  # reading the file has warned of them
+            table, completed = _complete(
+                session, table, imputer, draws, model is not None, save_model is not None
+            )
         with stage("write"):
             if draws is None:
                 write_table_file(target, table, completed[0], format=formats[1], progress=progress)

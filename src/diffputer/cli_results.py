@@ -38,14 +38,30 @@ def write_report_of(
 
     title = "" if input == "-" else Path(input).name
     if not imputer.__sklearn_is_fitted__():  # nothing was missing
-        write_bytes(path, make_report(table.frame, completed[0], title=title).encode())
+        page = make_report(table.frame, completed[0], title=title, marker_words=table.marker_words)
+        write_bytes(path, page.encode())
     elif draws is None:
         part = match_columns(table, imputer.schema_).part
-        as_file = "written to the file"
-        write_report(imputer, part, path, N_DRAWS, title=title, command=command, written_as=as_file)
+        write_report(
+            imputer,
+            part,
+            path,
+            N_DRAWS,
+            title=title,
+            command=command,
+            written_as="written to the file",
+            marker_words=table.marker_words,
+        )
     else:
         origin = dataclasses.replace(origin_of(imputer), command=command)
-        page = make_report(table.frame, completed, schema=imputer.schema_, origin=origin, title=title)
+        page = make_report(
+            table.frame,
+            completed,
+            schema=imputer.schema_,
+            origin=origin,
+            title=title,
+            marker_words=table.marker_words,
+        )
         write_bytes(path, page.encode())
 
 
@@ -192,7 +208,8 @@ def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[s
     for place, name in enumerate(before.names):
         missing, left = int(before.missing[:, place].sum()), int(after.missing[:, place].sum())
         counts = {"missing": missing, "imputed": missing - left, "left_missing": left}
-        columns.append({"name": name, "observed": before.n_rows - missing, **counts})
+        words = [dataclasses.asdict(one) for one in table.marker_words if one.column == name]
+        columns.append({"name": name, "observed": before.n_rows - missing, **counts, "marker_words": words})
     facts: dict[str, Any] = {"rows": before.n_rows, "columns": columns}
     if imputer.__sklearn_is_fitted__():
         part = read_table(match_columns(table, imputer.schema_).part)

@@ -130,6 +130,7 @@ def compare(
         }
         from .comparing.running import FILLING_SHARE, choose_settings, run_comparison
         from .tables.files import read_table_file
+        from .tables.suspicions import known_answers
 
         given = {
             "missing": missing, "keep": keep, "only_missing": only_missing,
@@ -142,21 +143,22 @@ def compare(
         if answers:  # lines of Python that read the file must keep them too
             kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]
             reading = {**reading, "keep": list(dict.fromkeys(kept))}
-        result = run_comparison(
-            table.frame,
-            methods=None
-            if methods is None
-            else [name.strip() for name in methods.split(",") if name.strip()],
-            time_budget=time_budget,
-            repeats=repeats,
-            max_rows=max_rows,
-            device=device,
-            random_state=seed,
-            progress=not quiet,
-            keep_partial=True,
-            filling_share=0.0 if output is None else FILLING_SHARE,
-            **wishes,
-        )
+        with known_answers(table.answers):  # reading the file has warned of them
+            result = run_comparison(
+                table.frame,
+                methods=None
+                if methods is None
+                else [name.strip() for name in methods.split(",") if name.strip()],
+                time_budget=time_budget,
+                repeats=repeats,
+                max_rows=max_rows,
+                device=device,
+                random_state=seed,
+                progress=not quiet,
+                keep_partial=True,
+                filling_share=0.0 if output is None else FILLING_SHARE,
+                **wishes,
+            )
         _show(session, result, to_error=output == "-")
         if report is not None:
             result.report(report, source=input, reading=reading)

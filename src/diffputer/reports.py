@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import os
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .analysis.views import some_rows
 from .em import Engine
 from .runtime.devices import resolve_device
 from .settings import check_number
+from .tables.markers import MarkerWord
 from .tables.paths import check_writable, write_bytes
 from .tables.pieces import take_rows
 
@@ -72,6 +74,7 @@ def write_report(
     title: str = "",
     command: str = "",
     written_as: str = "as transform returns",
+    marker_words: Sequence[MarkerWord] = (),
 ) -> None:
     """Draw the rows of a table, or some of a long one, and write the report of it; see DiffPuter.report."""
     check_number("max_rows", max_rows, 1, 1 << 31, closed=True, whole=True)
@@ -91,6 +94,7 @@ def write_report(
         title=title,
         written=imputer.transform(part),
         written_as=written_as,
+        marker_words=marker_words,
     )
     write_bytes(path, page.encode())
 

@@ -124,8 +124,7 @@ def _contain(
     """
     for place, position in enumerate(encoder.blocks.tolist()):
         column, holes = encoder.schema.columns[position], np.flatnonzero(table.missing[:, position])
-        numeric = column.kind.is_numeric or is_binary(column)
-        if not holes.size or column.skip or not numeric:
+        if column.skip or not holes.size or not (column.kind.is_numeric or is_binary(column)):
             continue
         low, high, middle = ends[0][position], ends[1][position], guess[position]
         moved = within[holes, place] if column.kind.is_numeric else np.ones(len(holes), dtype=bool)

@@ -10,6 +10,8 @@ from diffputer.analysis import make_report
 from diffputer.analysis.origin import Origin, join_origins
 from diffputer.analysis.verdicts import Verdict, judge
 from diffputer.held_out import column_errors, ratio_errors
+from diffputer.tables.frames import read_table
+from diffputer.tables.kinds import describe
 
 from .test_report import Page, data_of, draws_of, table
 
@@ -115,7 +117,7 @@ def test_a_column_filled_from_a_handful_of_cells_is_a_warning_whatever_it_holds(
     }
     assert found == {
         "x": [],
-        "once": ["1 known values, 100% missing"],
+        "once": ["1 known value, 100% missing"],
         "same": ["5 known values, 98% missing"],
         "few": ["5 known values, 98% missing"],
         "level": ["5 known values, 98% missing"],
@@ -133,3 +135,24 @@ def test_single_cells_are_shown_with_the_range_of_their_draws() -> None:
     shown = np.array([cell[3] - cell[1] for cell in column["chart"]["cells"]])
     assert np.corrcoef(width, shown)[0, 1] > 0.999
     assert "90 %" not in Page(make_report(frame, draws)).text.split("Glossary")[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "n", "ratio", "bar", "title"),
+    [
+        ("x", "continuous", 200, 1.0, 0.01, "Columns that could not be predicted"),
+        ("x", "continuous", 12, 1.0, 0.3, "Columns imputed from little evidence"),
+        ("c", "categorical", 21, 0.95, 0.049, "Columns imputed from little evidence"),  # one cell of 21
+    ],
+)
+def test_what_held_out_cells_say_of_a_column_is_said_once(
+    column: str, kind: str, n: int, ratio: float, bar: float, title: str
+) -> None:
+    frame, baseline = table(), 20 / 21
+    line = {"kind": kind, "n": n, "error": ratio * baseline, "baseline": baseline}
+    scores = pd.DataFrame([{**line, "ratio": ratio, "ratio_error": bar}], index=[column])
+    schema = describe(read_table(frame))
+    page = data_of(make_report(frame, draws_of(frame), schema=schema, origin=Origin(held_out=scores)))
+    found = {one["name"]: [words for _, words, _ in one["warnings"]] for one in page["columns"]}
+    assert found.pop(column) == [title]
+    assert not any(found.values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..tables.markers import MarkerWord
 from ..tables.schema import Schema
 from .origin import Origin
 from .report_facts import gather
@@ -23,6 +25,7 @@ def make_report(
     title: str = "",
     written: Any = None,
     written_as: str = "written to the file",
+    marker_words: Sequence[MarkerWord] = (),
 ) -> str:
     """Report what was missing in a table, what was filled in, and how sure that is.
 
@@ -48,6 +51,8 @@ def make_report(
         the same rows, shown beside it for comparison.
     written_as : str
         What became of that table, in a few words.
+    marker_words : sequence of MarkerWord
+        Words of a text file that mark missing values or might: ``read_table_file(path).marker_words``.
 
     Returns
     -------
@@ -71,5 +76,6 @@ def make_report(
         title=title,
         written=written,
         written_as=written_as,
+        marker_words=marker_words,
     )
     return write_page(facts)

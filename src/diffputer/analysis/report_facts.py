@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from scipy.stats import chi2
 from ..errors import InputError
 from ..tables.cells import Booleans
 from ..tables.frames import Table, read_table
+from ..tables.markers import MarkerWord
 from ..tables.pieces import take_rows, with_distinct_names
 from ..tables.schema import Column, Schema
 from .diagnostics import Convergence, convergence, drift, never_filled
@@ -92,6 +93,7 @@ def gather(
     title: str,
     written: Any = None,
     written_as: str = "",
+    marker_words: Sequence[MarkerWord] = (),
 ) -> Facts:
     """Look at a table and its completed forms; see `diffputer.analysis.report.make_report`."""
     origin = origin or Origin()
@@ -126,11 +128,14 @@ def gather(
     missing = profile(table, schema=view.schema)
     settled = convergence(origin.trace)
     n_draws = 1 if len(natives) == 1 else len(completed) if hasattr(completed, "__len__") else len(natives)
-    warnings = find_warnings(view, charts, drifts, unfilled, left, n_draws, origin, settled)
+    known = {} if schema is None else {column.name: column for column in schema}
+    # What is empty here was not when the model was fitted.
+    fitted = View(view.table, Schema(tuple(known.get(column.name, column) for column in view.schema)))
+    warnings = find_warnings(fitted, charts, drifts, unfilled, left, n_draws, origin, settled, marker_words)
     return Facts(
         title,
         missing,
-        _columns(view, charts, drifts, missing, origin, warnings, left),
+        _columns(fitted, charts, drifts, missing, origin, warnings, left),
         warnings,
         n_draws,
         len(seen),

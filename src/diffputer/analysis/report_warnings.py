@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ..tables.markers import MarkerWord
 from ..tables.schema import Status
 from .diagnostics import Convergence
 from .origin import Origin
@@ -51,6 +52,7 @@ def find_warnings(
     n_draws: int,
     origin: Origin,
     converged: Convergence,
+    marker_words: Sequence[MarkerWord] = (),
 ) -> list[Concern]:
     """Collect all warnings, the serious ones first; sorts without columns are left out.
 
@@ -66,15 +68,23 @@ def find_warnings(
         Of each column, the cells that are still missing.
     n_draws, origin, converged
         Completed tables; which model they come from; what its trace says.
+    marker_words
+        Words of the text file that mark missing values, or might.
     """
     places = {name: place for place, name in enumerate(view.table.names)}
+    judged = _about_the_model(view, origin, converged, places)
     found = [
-        *_about_the_model(view, origin, converged, places),
+        *judged,
         *_about_columns(view, left),
         *_about_filled(charts, drifts, unfilled, places),
         *_about_levels(view),
+        *_about_words(marker_words, places),
     ]
-    weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, origin.held_out)}
+    scores = origin.held_out
+    if scores is not None:  # what is serious is not listed again
+        serious = {place for one in judged if one.severity == SERIOUS for place in one.columns}
+        scores = scores[[places.get(name) not in serious for name in scores.index]]
+    weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, scores)}
     if weak := {place: words for place, words in weak.items() if not left[place]}:
         found.append(Concern(LOOK, WEAK_TITLE, WEAK_WORDS, weak))
     if n_draws == 1 and view.missing.any():
@@ -88,6 +98,7 @@ def _about_the_model(
     view: View, origin: Origin, converged: Convergence, places: dict[Hashable, int]
 ) -> list[Concern]:
     found = []
+    weak = {one.column for one in weak_columns(view.schema, origin.held_out)}
     failed: dict[int, str] = {}
     unknown: dict[int, str] = {}
     for line in () if origin.held_out is None else origin.held_out.itertuples():
@@ -97,7 +108,7 @@ def _about_the_model(
         numbers = f"error {line.error:.2f}, column's own {line.baseline:.2f}"
         if judge_line(line) == Verdict.NO_BETTER:
             failed[place] = numbers
-        else:
+        elif line.Index not in weak:  # those are listed as such
             unknown[place] = f"{numbers}, {count(int(line.n), 'cell')}"
     if failed:
         words = (
@@ -122,14 +133,18 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
     n = max(view.table.n_rows, 1)
     counts = view.missing.sum(axis=0).tolist()
     empty: dict[int, str] = {}
+    elsewhere: dict[int, str] = {}
     mostly: dict[int, str] = {}
     constant: dict[int, str] = {}
     remain: dict[int, str] = {}
     for place, column in enumerate(view.schema):
         if not counts[place]:
             continue
-        if counts[place] == view.table.n_rows:
+        if counts[place] == view.table.n_rows and column.status == Status.EMPTY:
             empty[place] = "left missing" if left[place] else "filled with a placeholder"
+            continue
+        if counts[place] == view.table.n_rows and not left[place]:
+            elsewhere[place] = count(counts[place], "cell")
             continue
         if left[place]:
             text = column.status in (Status.PASSED_THROUGH, Status.IDENTIFIER)
@@ -141,8 +156,10 @@ def _about_columns(view: View, left: Sequence[int]) -> list[Concern]:
         if counts[place] / n > MOSTLY and column.status != Status.CONSTANT:
             mostly[place] = f"{share_text(counts[place] / n)} missing"
     sorts = [
-        (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt: whatever "
-         "stands there now is a placeholder. Leave them out of analyses.", empty),
+        (SERIOUS, "Columns without any value", "Nothing was observed, so nothing can be learnt. Leave "
+         "them out of analyses.", empty),
+        (LOOK, "Columns without any value in this table", "They had values in the table that the model was "
+         "fitted to. All that stands here now is imputed from the other columns.", elsewhere),
         (LOOK, "Mostly missing", "More was filled in than observed. Results that lean on these columns lean "
          "on the model; report them with several draws, and without these columns.", mostly),
         (NOTE, "Cells that are left missing", "These columns were not imputed: free text, identifiers, "
@@ -223,3 +240,24 @@ def _about_levels(view: View) -> list[Concern]:
          "The others are kept and never filled in.", rare),
     ]  # fmt: skip
     return [Concern(*one) for one in sorts if one[3]]
+
+
+def _about_words(words: Sequence[MarkerWord], places: dict[Hashable, int]) -> list[Concern]:
+    """Words of the file that were taken for missing values, and those that were kept, with their counts."""
+    sorts = (
+        (True, "Words taken for missing values", "The file has these words where a value is missing, and "
+         "they count as missing here. Where one is an answer, use --keep WORD or --keep COLUMN=WORD."),
+        (False, "Words kept as answers", "These words mark missing values in other files. Here they are "
+         "observed values. Where one marks a missing value, use --missing WORD or --missing COLUMN=WORD."),
+    )  # fmt: skip
+    found = []
+    for taken, title, explanation in sorts:
+        columns: dict[int, list[str]] = {}
+        for one in words:
+            if one.taken_for_missing == taken and one.column in places:
+                cells = f"{one.word!r} in {count(one.count, 'cell')} ({one.reason})"
+                columns.setdefault(places[one.column], []).append(cells)
+        if columns:
+            listed = {place: ", ".join(cells) for place, cells in columns.items()}
+            found.append(Concern(NOTE, title, explanation, listed))
+    return found

@@ -15,6 +15,7 @@ import pandas as pd
 
 from ..errors import warn_about_data
 from ..tables.schema import Kind, Schema, Status
+from .wording import count
 
 USELESS = 0.98  # share of the baseline's error from which a column counts as not predicted
 USEFUL = 0.8  # share that must be out of reach of the error bar before it does
@@ -27,7 +28,7 @@ MOSTLY_MISSING = 0.8  # share of missing values above which it is
 WEAK_TITLE = "Columns imputed from little evidence"
 WEAK_WORDS = (
     f"Fewer than {FEW_KNOWN} values are known, more than {MOSTLY_MISSING:.0%} are missing, or held-out "
-    "values were imputed no better than by the column's mean or most frequent category. Check these "
+    "values were not imputed clearly better than by the column's mean or most frequent category. Check these "
     "columns before you use them, or name them in skip to keep their missing values."
 )
 _MOST_NAMED = 12
@@ -122,7 +123,8 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
     schema : Schema
         Of a fitted imputer: ``imputer.schema_``.
     held_out : pandas.DataFrame, optional
-        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error.
+        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error,
+        or by more than one cell of a category.
 
     Returns
     -------
@@ -142,13 +144,18 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
         if column.status not in (Status.MODELLED, Status.CONSTANT) or column.skip or not column.n_missing:
             continue
         share = column.n_missing / (column.n_missing + column.n_observed)
-        reasons = [f"{column.n_observed} known values"] if column.n_observed < FEW_KNOWN else []
+        few = column.n_observed < FEW_KNOWN
+        reasons = [count(column.n_observed, "known value")] if few else []
         if share > MOSTLY_MISSING:
             reasons.append(f"{share:.0%} missing")
         line = lines.get(column.name)
-        if line is not None and line.ratio + getattr(line, "ratio_error", math.nan) >= 1:  # neither is NaN
+        if line is not None:
             own = "mean" if column.kind.is_numeric else "most frequent category"
-            reasons.append(f"held-out error {line.ratio:.2f} times that of the {own}")
+            reach = getattr(line, "ratio_error", math.nan)
+            if not column.kind.is_numeric and line.baseline > 0:  # one cell more or less shows no skill
+                reach = max(reach, 1 / (line.n * line.baseline))
+            if line.ratio + reach >= 1 - 1e-9:  # neither is NaN
+                reasons.append(f"held-out error {line.ratio:.2f} ± {reach:.2f} times that of the {own}")
         if reasons:
             found.append(WeakColumn(column.name, tuple(reasons)))
     return found

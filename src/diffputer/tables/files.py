@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -75,6 +75,11 @@ class TableFile:
     columns: tuple[TextColumn, ...] = ()
     index: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
     marker_words: tuple[MarkerWord, ...] = ()
+
+    @property
+    def answers(self) -> frozenset[tuple[Hashable, str]]:
+        """Columns and words that might mark missing cells and were kept as observed values."""
+        return frozenset((one.column, one.word) for one in self.marker_words if not one.taken_for_missing)
 
 
 def read_table_file(

@@ -86,7 +86,7 @@ class _Notes:
             warn_about_data(
                 "Identifiers and row numbers are not modelled: they inform no other column and are returned "
                 f"as they are, missing values included: {', '.join(self.identifiers)}. If the numbers mean "
-                "something, state their kind in `schema` (--kind COL=integer)."
+                "something, state their kind in the schema, such as 'integer'."
             )
         if self.numeric:
             warn_about_data(
@@ -295,7 +295,7 @@ def _empty(
         low, high = _read_bounds(column, bounds)
         fill = type(fill)(min(max(fill, low), high))
     if fill is None:
-        notes.left.append(f"{column.name!r} ({cells.storage.dtype})")
+        notes.left.append(repr(column.name))
     else:
         notes.filled.append(repr(column.name) if not fill else f"{column.name!r} (by {fill!r})")
     return replace(column, status=Status.EMPTY, fill=fill)
@@ -406,7 +406,7 @@ def _discrete(
         return replace(column, kind=Kind.TEXT, status=Status.PASSED_THROUGH)
     if numeric:
         notes.numeric.append(f"{column.name!r} ({numeric})")
-    elif text and (markers := find_markers(levels)):
+    elif text and (markers := find_markers(column.name, levels)):
         notes.markers.append(f"{column.name!r} ({', '.join(map(repr, markers))})")
     if wish is not None and wish.levels:
         kept = [level for level in wish.levels if level in sizes]

@@ -151,9 +151,9 @@ def warn_of_words(words: Sequence[MarkerWord]) -> None:
             if more := found[_MOST_NAMED:]:
                 shown += f" and {len(more):,} more columns ({sum(one.count for one in more):,})"
             remedy = (
-                f"--keep {name} if it is an answer"
+                f"--keep {name} or --keep COLUMN={name} if it is an answer"
                 if taken
-                else f"--missing {name} if it marks missing cells"
+                else f"--missing {name} or --missing COLUMN={name} if it marks missing cells"
             )
             said.append(f"{what}: {name!r} in {shown}; {remedy}.")
     warn_about_data(f"Words that often mark missing cells were found. {' '.join(said)}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pandas as pd
@@ -48,15 +50,31 @@ def why_free_text(levels: Sequence[str], n_observed: int, n_missing: int) -> str
     return ""
 
 
-def find_markers(levels: Sequence[Any]) -> list[str]:
-    """Give the levels that often mark a missing value.
+#: Columns and words of a text file that reading it has decided, and warned, to be answers.
+_ANSWERS: ContextVar[frozenset[tuple[Hashable, str]]] = ContextVar("answers", default=frozenset())
+
+
+@contextmanager
+def known_answers(answers: frozenset[tuple[Hashable, str]]) -> Iterator[None]:
+    """Let `find_markers` pass over columns and words that are known to be answers."""
+    token = _ANSWERS.set(answers)
+    try:
+        yield
+    finally:
+        _ANSWERS.reset(token)
+
+
+def find_markers(column: Hashable, levels: Sequence[Any]) -> list[str]:
+    """Categories of a column that often mark a missing value.
 
     Examples
     --------
-    >>> find_markers(["Private", "?", "State-gov"])
+    >>> find_markers("workclass", ["Private", "?", "State-gov"])
     ['?']
     """
-    return [level for level in levels if _is_marker(level, _MARKERS)]
+    answers = _ANSWERS.get()
+    found = [level for level in levels if _is_marker(level, _MARKERS)]
+    return [level for level in found if (column, level.strip()) not in answers]
 
 
 def reads_as_numbers(levels: Sequence[Any]) -> str:
