@@ -187,6 +187,37 @@ def test_a_stream_that_nobody_reads_ends_a_command(tmp_path, command):
     assert set(os.listdir(tmp_path)) <= {"survey.csv", "full.csv"}
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("reader", ["head -c 1", "head -1"])
+def test_a_reader_that_leaves_early_ends_a_command(tmp_path, monkeypatch, unbuffered, reader):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    plain_frame(20_000).to_csv(tmp_path / "survey.csv", index=False)  # more than a pipe holds
+    options = "--set max_steps=3 --set held_out=0"
+    line = f"diffputer impute survey.csv -o - {options} | {reader}; exit ${{PIPESTATUS[0]}}"
+    done = shell(tmp_path, line)
+    assert done.returncode == 1
+    assert "wrote" not in done.stderr
+    assert "error" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_that_takes_a_part_of_standard_output_is_an_error(tmp_path, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    plain_frame(2_000).to_csv(tmp_path / "survey.csv", index=False)
+    options = "--set max_steps=3 --set held_out=0"
+    line = f"trap '' XFSZ; ulimit -f 8; diffputer impute survey.csv -o - {options} > full.csv"
+    done = shell(tmp_path, line)
+    assert done.returncode == 2
+    assert os.strerror(errno.EFBIG) in done.stderr
+
+
+def test_text_that_a_disk_takes_a_part_of_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    done = shell(tmp_path, "trap '' XFSZ; ulimit -f 1; diffputer impute --help > help.txt")
+    assert done.returncode == 1
+    assert os.strerror(errno.EFBIG) in done.stderr
+
+
 def test_a_command_without_standard_error_does_its_work(tmp_path):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
     assert shell(tmp_path, f"diffputer impute survey.csv -o full.csv {TINY} 2>&-").returncode == 0

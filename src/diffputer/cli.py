@@ -5,6 +5,7 @@ Nothing heavy is imported until a command runs, so that ``--help`` answers at on
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -345,6 +346,10 @@ def info(
 def main() -> None:
     """Run the command line."""
     os.environ[SAFE_PATH] = "1"  # whatever it starts imports nothing from the current folder
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        # PYTHONUNBUFFERED: such a stream drops, without an error, what a full disk or a closed pipe refuses.
+        old = sys.stdout
+        sys.stdout = open(old.fileno(), "w", encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
     code: Any = 0
     try:
         app(prog_name="diffputer")

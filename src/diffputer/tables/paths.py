@@ -137,7 +137,9 @@ def write_bytes(path: PathLike, data: bytes, *, is_table: bool = False) -> None:
         if str(path) == "-":
             if sys.stdout is None:
                 raise OSError(errno.EBADF, "standard output is closed")
-            sys.stdout.buffer.write(data)
+            rest = memoryview(data)
+            while rest:  # with PYTHONUNBUFFERED it is a stream that may take only a part at a time
+                rest = rest[sys.stdout.buffer.write(rest) :]
             sys.stdout.buffer.flush()
             return
         if os.path.exists(path) and not os.path.isfile(path):
