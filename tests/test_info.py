@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from diffputer import DiffPuter, __version__
+from diffputer.cli import app
+from diffputer.modelfiles import MODEL, read_container, write_container
 
 from .conftest import TINY, ugly_frame
 
@@ -39,6 +45,58 @@ def test_info_says_what_was_fitted(tmp_path: Path) -> None:
     assert DiffPuter.load(path).fit_facts_ == fitted.fit_facts_
     path.write_bytes(b"rubbish")
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model"
+    DiffPuter(random_state=0, **{**TINY, "max_steps": 3}).fit(ugly_frame()).save(path)
+    return path
+
+
+ATTACK = "\x1b]0;pwned\x07\x9b2J"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["fit", "version"], ATTACK),
+        (["fit", "device"], "\ud800"),
+        (["fit", "seconds"], "long"),
+        (["fit", "rows"], None),
+        (["fit"], ATTACK),
+        (["result", "engine"], ATTACK),
+        (["result", "settings", "mlp_width"], ATTACK),
+        (["result", "settings", ATTACK], 1),
+        (["result", "held_out", "error"], [ATTACK] * 9),
+        (["encoder", "schema", "columns", 0, "kind"], ATTACK),
+        (["encoder", "schema", "columns", 0], {}),
+        (["encoder", "schema", "columns", 0, "status"], "\ud800"),
+    ],
+)
+def test_info_of_a_forged_model_is_text_or_a_sentence(
+    saved: Path, tmp_path: Path, place: list[Any], value: Any
+) -> None:
+    tensors, facts = read_container(saved, MODEL)
+    inner = facts
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    write_container(tmp_path / "forged", MODEL, tensors, facts)  # with a digest that fits
+    for more in ([], ["--json"]):
+        done = CliRunner().invoke(app, ["info", str(tmp_path / "forged"), *more])
+        assert done.exit_code in (0, 2), done.stderr
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="such file names are of POSIX")
+@pytest.mark.parametrize("name", [b"m\x1b]0;pwned\x07", b"m\xe9"])
+def test_info_shows_odd_file_names(saved: Path, tmp_path: Path, name: bytes) -> None:
+    (tmp_path / os.fsdecode(name)).write_bytes(saved.read_bytes())
+    command = [sys.executable, "-m", "diffputer", "info", str(tmp_path / os.fsdecode(name))]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert b"/m\\" in done.stdout
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout)
 
 
 def test_equal_tables_have_the_same_fingerprint() -> None:

@@ -32,7 +32,7 @@ from .cli_options import (
 )
 from .cli_results import check_report, column_facts, summarise_run, summarising, write_report_of
 from .compare_command import compare
-from .errors import InputError, SettingError
+from .errors import InputError, SettingError, damage_as_error
 from .runtime.isolation import SAFE_PATH
 from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
@@ -338,9 +338,12 @@ def info(
     session = Reporter(False, debug)
     with session.reporting():
         from .cli_results import show_model
-        from .modelfiles import describe_model
+        from .modelfiles import MODEL, REMEDIES, describe_model
 
-        typer.echo(show_model(describe_model(model), as_json=json))
+        facts = describe_model(model)
+        with damage_as_error(repr(model), REMEDIES[MODEL]):
+            text = show_model(facts, as_json=json)
+        typer.echo(visible(text))
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ def check_report(path: str | None) -> None:
 def show_model(facts: dict[str, Any], *, as_json: bool) -> str:
     """Write what a model file says of itself, for a reader or as JSON."""
     if as_json:
-        return json.dumps(facts, indent=2)
+        return json.dumps(facts, indent=2, allow_nan=False)
     fit = facts["fit"]
     lines = [
         f"{facts['file']}: {facts['bytes']:,} bytes, format version {facts['format_version']}",

@@ -25,8 +25,9 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 #: have it.
 EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_HUNG_UP = 130, 143, 129
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-#: Characters that a terminal obeys instead of showing them, and those that turn the direction of text.
-_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: Characters that a terminal obeys instead of showing them, those that turn the direction of text, and those
+#: that no stream takes (of file names that are not UTF-8).
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 
 
