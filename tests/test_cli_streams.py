@@ -52,6 +52,7 @@ def check(result, *, shown: str = r"\x1b]0;pwned") -> None:
 def test_control_characters_are_shown_and_never_sent(evil, tmp_path):
     check(run("impute", evil, "-o", tmp_path / f"full{ATTACK}.csv"))
     assert ATTACK in (tmp_path / f"full{ATTACK}.csv").read_text()  # the data are as they were
+    check(run("impute", evil, "-o", tmp_path / "draws.csv", "--draws", "2"))
     check(run("compare", evil, "--methods", "mean,median", "--time-budget", "60", "-o", tmp_path / "o.csv",
               "--report", tmp_path / f"r{ATTACK}.html"))  # fmt: skip
 
@@ -106,7 +107,10 @@ def test_the_comparison_page_allows_its_own_script_alone(tmp_path):
     import hashlib
 
     path = tmp_path / "page.html"
-    compare(plain_frame(), methods=["mean", "median"], isolate=False, progress=False).report(path)
+    compare(plain_frame(), methods=["mean", "median"], isolate=False, progress=False).report(
+        path,
+        source="caf\udce9.csv",  # a file name that is not UTF-8
+    )
     page = path.read_text(encoding="utf-8")
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)

@@ -222,17 +222,17 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
+    others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
+    paths = [input, output or _default_output(input), model, *others.values()]
     with (
-        summarising(session, summary, command_of(context)),
-        session.reporting(),
         permissions_of(input),
+        summarising(session, summary, command_of(context), *paths),
+        session.reporting(),
         share_progress(not quiet) as progress,
     ):
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
-        others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
-        others["summary"] = summary
         target, formats = _check_paths(input, output, format, model, others)
         given = read_settings(settings or [])
         check_bounds(bounds or [])
@@ -415,8 +415,8 @@ def _default_output(input: str) -> str:
     """
     path = Path(input)
     zipped = path.suffix if path.suffix.lower() == ".gz" else ""
-    inner = path.with_suffix("") if zipped else path
-    return "-" if input == "-" else str(inner.with_name(f"{inner.stem}.imputed{inner.suffix}{zipped}"))
+    inner = path.parent / path.stem if zipped else path
+    return "-" if input == "-" else str(inner.parent / f"{inner.stem}.imputed{inner.suffix}{zipped}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
