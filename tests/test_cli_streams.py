@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import signal
@@ -124,14 +125,18 @@ def test_the_comparison_page_allows_its_own_script_alone(tmp_path):
 
 def test_a_closed_terminal_ends_a_command_as_a_request_to_end_does(tmp_path):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
-    command = [*PROGRAM, "impute", "survey.csv", "-o", "full.csv", "--set", "max_steps=1000000"]
+    options = ["--set", "max_steps=1000000", "--summary", "run.json"]
+    command = [*PROGRAM, "impute", "survey.csv", "-o", "full.csv", *options]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert "rows" in process.stderr.readline()
         process.send_signal(signal.SIGHUP)
         said = process.stderr.read()
     assert process.returncode == 129
     assert said.startswith("interrupted: ")
-    assert os.listdir(tmp_path) == ["survey.csv"]
+    assert sorted(os.listdir(tmp_path)) == ["run.json", "survey.csv"]
+    summary = json.loads((tmp_path / "run.json").read_text())
+    assert summary["exit_status"] == 129
+    assert summary["error"] == said.strip()
 
 
 def test_a_command_under_nohup_goes_on(tmp_path):

@@ -42,6 +42,17 @@ def test_without_groups_it_is_what_the_machine_has_left(system: tuple[Path, Path
     assert free_bytes(*system) == 1000 * MEGABYTE
 
 
+def test_a_limit_of_the_address_space_counts(system: tuple[Path, Path]) -> None:
+    proc = system[0]
+    line = "Max address space         {}            unlimited            bytes"
+    put(
+        proc / "self", limits=line.format(300 * MEGABYTE), status=f"Name:\tpython\nVmSize:\t  {100 * 1024} kB"
+    )
+    assert free_bytes(*system) == 200 * MEGABYTE
+    put(proc / "self", limits=line.format("unlimited"))
+    assert free_bytes(*system) == 1000 * MEGABYTE
+
+
 def limit(folder: Path, most: object, now: int, cache: int = 0) -> None:
     stat = f"anon 5\ninactive_file {cache}\nactive_file 7"
     put(folder, memory_dot_max=most, memory_dot_current=now, memory_dot_stat=stat)

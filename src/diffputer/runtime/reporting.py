@@ -101,7 +101,7 @@ class Reporter:
         if kind == "warning" and line not in self.warnings:
             self.warnings.append(line)
         if kind in ("error", "interrupted"):
-            self.error = line
+            self.error = line if kind == "error" else f"{kind}: {line}"
         line = f"{kind}: {line}" if kind else line
         if line not in self._said and not (self.quiet and kind in ("", "note")):
             self._said.add(line)
