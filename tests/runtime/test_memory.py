@@ -182,3 +182,10 @@ def test_a_parquet_file_that_declares_too_much_is_refused(
     monkeypatch.setattr(memory, "free_bytes", lambda: 10_000)
     with pytest.raises(MemoryLimitError, match="Take fewer rows"):
         read_table_file(tmp_path / "zeros.parquet")
+
+
+def test_a_high_limit_of_decompression_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"0,1\n" * 100))
+    for most in (1e6, 1e300, float("inf")):
+        assert len(read_table_file(path, max_gib=most).frame) == 100

@@ -116,9 +116,9 @@ def enough_memory(what: str, remedy: str) -> Iterator[None]:
         # torch has no class of its own for the memory of a CPU; that of a GPU is a RuntimeError, too.
         if not isinstance(error, MemoryError) and (needed is None or "memory" not in str(error)):
             raise
-        wanted = "more" if needed is None else f"another {needed / 2**30:,.2f} GiB"
+        wanted = "more" if needed is None else f"another {_size(needed)}"
         gpu = _GPU.search(str(error))
-        free = gpu[0] if gpu else f"{free_bytes() / 2**30:,.2f} GiB of memory are free"
+        free = gpu[0] if gpu else f"{_size(free_bytes())} of memory are free"
         raise MemoryLimitError(
             f"{what} must fit into memory; it needs {wanted} at once, and {free}. {remedy}"
         ) from error
@@ -129,6 +129,15 @@ def check_memory(n_bytes: int, what: str, remedy: str) -> None:
     free = free_bytes()
     if n_bytes > free:
         raise MemoryLimitError(
-            f"{what} must fit into memory; about {n_bytes / 2**30:,.1f} GiB are needed and "
-            f"{free / 2**30:,.1f} GiB are free. {remedy}"
+            f"{what} must fit into memory; about {_size(n_bytes)} are needed and {_size(free)} are free. "
+            f"{remedy}"
         )
+
+
+def _size(n_bytes: int) -> str:
+    """Bytes in words.
+
+    >>> _size(3 << 29), _size(3 << 19)
+    ('1.50 GiB', '1.5 MiB')
+    """
+    return f"{n_bytes / 2**30:,.2f} GiB" if n_bytes >= 1 << 28 else f"{n_bytes / 2**20:,.1f} MiB"

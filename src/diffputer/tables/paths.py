@@ -91,17 +91,18 @@ def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
             ) from error
     if not data.startswith(_GZIP) and not Path(path).name.lower().endswith(".gz"):
         return data
-    most = int(max_gib * 2**30)
+    text = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            text = stream.read(most + 1)
-        if len(text) > most:
-            raise InputError(
-                f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
-                f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more with "
-                "--max-gib, or decompress it first."
-            )
-        return text
+            while part := stream.read(1 << 20):  # all at once would take the memory of the limit
+                text.write(part)
+                if text.tell() > max_gib * 2**30:
+                    raise InputError(
+                        f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
+                        f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more "
+                        "with --max-gib, or decompress it first."
+                    )
+        return text.getvalue()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"A gzipped file must be whole, but {str(path)!r} is not ({error}). Fetch or make it again."
