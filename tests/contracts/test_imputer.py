@@ -187,7 +187,7 @@ class TestDraws:
         assert twins["size"].nunique() > 1
 
     def test_more_draws_than_memory(self, frame: pd.DataFrame, fitted: DiffPuter) -> None:
-        with pytest.raises(SettingError, match=r"draws .* must fit into memory, however: .* GiB are needed"):
+        with pytest.raises(SettingError, match=r"draws .* must fit into memory; .* GiB are needed"):
             fitted.sample(frame, n_draws=2_000_000_000)
 
 

@@ -154,7 +154,7 @@ resource.setrlimit(resource.RLIMIT_AS, (used + (150 << 20),) * 2)
 try:
     getattr(imputer, sys.argv[1])(large)
 except MemoryError as error:
-    print(type(error).__name__, "30,000,000 x 3" in str(error), "GiB" in str(error))
+    print(type(error).__name__, "30,000,000 x 3" in str(error), "iB" in str(error))
 """
 
 
