@@ -171,13 +171,26 @@ TINY = " ".join(TINY_OPTIONS)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
-@pytest.mark.parametrize("command", ["--help", "--version", f"impute survey.csv -o - {TINY}", "bench list"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        f"impute survey.csv -o - {TINY}",
+        "bench list",
+        "info model",
+        "bench run suite.toml --dry-run -q",
+    ],
+)
 def test_a_full_disk_behind_standard_output_is_one_sentence(tmp_path, command):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
+    DiffPuter(max_steps=3, held_out=0).fit(plain_frame()).save(tmp_path / "model")
+    (tmp_path / "suite.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
     done = shell(tmp_path, f"diffputer {command} > /dev/full")
     assert done.returncode in (1, 2)
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert os.strerror(errno.ENOSPC) in sentence
+    assert "unexpected" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -202,9 +215,14 @@ def test_a_reader_that_leaves_early_ends_a_command(tmp_path, monkeypatch, unbuff
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     plain_frame(20_000).to_csv(tmp_path / "survey.csv", index=False)  # more than a pipe holds
     options = "--set max_steps=3 --set held_out=0"
-    line = f"diffputer impute survey.csv -o - {options} | {reader}; exit ${{PIPESTATUS[0]}}"
+    line = (
+        f"diffputer impute survey.csv -o - --summary run.json {options} | {reader}; exit ${{PIPESTATUS[0]}}"
+    )
     done = shell(tmp_path, line)
     assert done.returncode == 1
+    summary = json.loads((tmp_path / "run.json").read_text())
+    assert (summary["exit_status"], summary["written"]) == (1, [])
+    assert "closed" in summary["error"]
     assert "wrote" not in done.stderr
     assert "error" not in done.stderr
 
@@ -225,6 +243,12 @@ def test_text_that_a_disk_takes_a_part_of_is_an_error(tmp_path, monkeypatch):
     done = shell(tmp_path, "trap '' XFSZ; ulimit -f 1; diffputer impute --help > help.txt")
     assert done.returncode == 1
     assert os.strerror(errno.EFBIG) in done.stderr
+
+
+def test_a_command_without_standard_input_is_one_sentence(tmp_path):
+    done = shell(tmp_path, "diffputer impute - <&-")
+    assert done.returncode == 2
+    assert "closed" in done.stderr
 
 
 def test_a_command_without_standard_error_does_its_work(tmp_path):

@@ -38,7 +38,7 @@ from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
 from .runtime.stages import stage
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
-from .tables.paths import MAX_GIB, check_writable, file_kind, permissions_of, read_bytes
+from .tables.paths import MAX_GIB, check_writable, file_kind, permissions_of, read_bytes, write_bytes
 from .tables.paths import Kind as Format
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ def info(
         facts = describe_model(model)
         with damage_as_error(repr(model), REMEDIES[MODEL]):
             text = show_model(facts, as_json=json)
-        typer.echo(visible(text))
+        write_bytes("-", f"{visible(text)}\n".encode())
 
 
 def main() -> None:

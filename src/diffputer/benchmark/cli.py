@@ -16,6 +16,7 @@ from ..cli_options import command_of
 from ..cli_results import summarising
 from ..errors import SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter, visible
+from ..tables.paths import write_bytes
 from .coverage.command import coverage
 from .table_command import table
 
@@ -179,9 +180,8 @@ def run(
             if plan.missing:
                 session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
             states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
-            for state, those in states.items():
-                for job in those:
-                    typer.echo(f"{state}\t{visible(job.words)}")
+            lines = [f"{state}\t{visible(job.words)}\n" for state, those in states.items() for job in those]
+            write_bytes("-", "".join(lines).encode())
         failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
         counts["failures"] = failures
         if failures or plan.lacks_own or (plan.failed and not dry_run):

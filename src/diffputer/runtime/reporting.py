@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -140,6 +141,7 @@ class Reporter:
                 self.say(done, "interrupted")
             sys.exit(self.interrupt_code)
         except BrokenPipeError:  # whoever read our output has left: nobody to tell
+            self.error = "A stream was closed by its reader before all was written."
             _discard_output()
             sys.exit(self._failure)
         except Exception as error:  # noqa: BLE001 - a program's last resort
@@ -157,6 +159,9 @@ class Reporter:
         """Say what went wrong."""
         if self.debug and sys.stderr is not None:
             sys.stderr.write(visible(traceback.format_exc()))
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if full:
+            error = InputError(f"What is written must fit on the disk, but it does not ({error}). Make room.")
         expected = isinstance(error, DiffputerError)
         words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
         if not (expected or self.debug):

@@ -76,6 +76,8 @@ def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
 def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
     """The whole file, or standard input for ``-``, decompressed if it was gzipped, to at most ``max_gib``."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("Standard input must be open, but it is closed. Name a file, or use a pipe.")
         data = sys.stdin.buffer.read()
     else:
         rule = "The input must be a file that can be read, but"
@@ -117,7 +119,7 @@ def permissions_of(source: PathLike) -> Iterator[None]:
     """
     global _source_mode
     before = _source_mode
-    with suppress(OSError, ValueError):  # standard input may be a file as well
+    with suppress(OSError, ValueError, AttributeError):  # standard input may be a file, or closed
         found = os.stat(sys.stdin.fileno() if str(source) == "-" else source).st_mode
         _source_mode = stat.S_IMODE(found) & 0o777 if stat.S_ISREG(found) else None
     try:
