@@ -25,8 +25,9 @@ LAYERS = [
     {"persistence", "reports", "resampling", "sampling"},
     {"imputer"},
     {"methods"},
-    {"demo", "benchmark", "cli_options"},
-    {"comparing", "cli_results"},
+    {"demo", "cli_options", "cli_results"},
+    {"benchmark"},
+    {"comparing"},
     {"compare_command"},
     {"cli"},
 ]

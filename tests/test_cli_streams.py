@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import signal
@@ -52,6 +53,7 @@ def check(result, *, shown: str = r"\x1b]0;pwned") -> None:
 def test_control_characters_are_shown_and_never_sent(evil, tmp_path):
     check(run("impute", evil, "-o", tmp_path / f"full{ATTACK}.csv"))
     assert ATTACK in (tmp_path / f"full{ATTACK}.csv").read_text()  # the data are as they were
+    check(run("impute", evil, "-o", tmp_path / "draws.csv", "--draws", "2"))
     check(run("compare", evil, "--methods", "mean,median", "--time-budget", "60", "-o", tmp_path / "o.csv",
               "--report", tmp_path / f"r{ATTACK}.html"))  # fmt: skip
 
@@ -106,7 +108,10 @@ def test_the_comparison_page_allows_its_own_script_alone(tmp_path):
     import hashlib
 
     path = tmp_path / "page.html"
-    compare(plain_frame(), methods=["mean", "median"], isolate=False, progress=False).report(path)
+    compare(plain_frame(), methods=["mean", "median"], isolate=False, progress=False).report(
+        path,
+        source="caf\udce9.csv",  # a file name that is not UTF-8
+    )
     page = path.read_text(encoding="utf-8")
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -120,14 +125,18 @@ def test_the_comparison_page_allows_its_own_script_alone(tmp_path):
 
 def test_a_closed_terminal_ends_a_command_as_a_request_to_end_does(tmp_path):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
-    command = [*PROGRAM, "impute", "survey.csv", "-o", "full.csv", "--set", "max_steps=1000000"]
+    options = ["--set", "max_steps=1000000", "--summary", "run.json"]
+    command = [*PROGRAM, "impute", "survey.csv", "-o", "full.csv", *options]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert "rows" in process.stderr.readline()
         process.send_signal(signal.SIGHUP)
         said = process.stderr.read()
     assert process.returncode == 129
     assert said.startswith("interrupted: ")
-    assert os.listdir(tmp_path) == ["survey.csv"]
+    assert sorted(os.listdir(tmp_path)) == ["run.json", "survey.csv"]
+    summary = json.loads((tmp_path / "run.json").read_text())
+    assert summary["exit_status"] == 129
+    assert summary["error"] == said.strip()
 
 
 def test_a_command_under_nohup_goes_on(tmp_path):
@@ -162,13 +171,26 @@ TINY = " ".join(TINY_OPTIONS)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
-@pytest.mark.parametrize("command", ["--help", "--version", f"impute survey.csv -o - {TINY}", "bench list"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        f"impute survey.csv -o - {TINY}",
+        "bench list",
+        "info model",
+        "bench run suite.toml --dry-run -q",
+    ],
+)
 def test_a_full_disk_behind_standard_output_is_one_sentence(tmp_path, command):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
+    DiffPuter(max_steps=3, held_out=0).fit(plain_frame()).save(tmp_path / "model")
+    (tmp_path / "suite.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
     done = shell(tmp_path, f"diffputer {command} > /dev/full")
     assert done.returncode in (1, 2)
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert os.strerror(errno.ENOSPC) in sentence
+    assert "unexpected" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -185,6 +207,48 @@ def test_a_stream_that_nobody_reads_ends_a_command(tmp_path, command):
     done = shell(tmp_path, f"diffputer {command}")
     assert done.returncode in (1, 2)
     assert set(os.listdir(tmp_path)) <= {"survey.csv", "full.csv"}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("reader", ["head -c 1", "head -1"])
+def test_a_reader_that_leaves_early_ends_a_command(tmp_path, monkeypatch, unbuffered, reader):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    plain_frame(20_000).to_csv(tmp_path / "survey.csv", index=False)  # more than a pipe holds
+    options = "--set max_steps=3 --set held_out=0"
+    line = (
+        f"diffputer impute survey.csv -o - --summary run.json {options} | {reader}; exit ${{PIPESTATUS[0]}}"
+    )
+    done = shell(tmp_path, line)
+    assert done.returncode == 1
+    summary = json.loads((tmp_path / "run.json").read_text())
+    assert (summary["exit_status"], summary["written"]) == (1, [])
+    assert "closed" in summary["error"]
+    assert "wrote" not in done.stderr
+    assert "error" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_that_takes_a_part_of_standard_output_is_an_error(tmp_path, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    plain_frame(2_000).to_csv(tmp_path / "survey.csv", index=False)
+    options = "--set max_steps=3 --set held_out=0"
+    line = f"trap '' XFSZ; ulimit -f 8; diffputer impute survey.csv -o - {options} > full.csv"
+    done = shell(tmp_path, line)
+    assert done.returncode == 2
+    assert os.strerror(errno.EFBIG) in done.stderr
+
+
+def test_text_that_a_disk_takes_a_part_of_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    done = shell(tmp_path, "trap '' XFSZ; ulimit -f 1; diffputer impute --help > help.txt")
+    assert done.returncode == 1
+    assert os.strerror(errno.EFBIG) in done.stderr
+
+
+def test_a_command_without_standard_input_is_one_sentence(tmp_path):
+    done = shell(tmp_path, "diffputer impute - <&-")
+    assert done.returncode == 2
+    assert "closed" in done.stderr
 
 
 def test_a_command_without_standard_error_does_its_work(tmp_path):

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from diffputer import DiffPuter, __version__
+from diffputer.cli import app
+from diffputer.modelfiles import MODEL, read_container, write_container
 
 from .conftest import TINY, ugly_frame
 
@@ -41,6 +47,58 @@ def test_info_says_what_was_fitted(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model"
+    DiffPuter(random_state=0, **{**TINY, "max_steps": 3}).fit(ugly_frame()).save(path)
+    return path
+
+
+ATTACK = "\x1b]0;pwned\x07\x9b2J"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["fit", "version"], ATTACK),
+        (["fit", "device"], "\ud800"),
+        (["fit", "seconds"], "long"),
+        (["fit", "rows"], None),
+        (["fit"], ATTACK),
+        (["result", "engine"], ATTACK),
+        (["result", "settings", "mlp_width"], ATTACK),
+        (["result", "settings", ATTACK], 1),
+        (["result", "held_out", "error"], [ATTACK] * 9),
+        (["encoder", "schema", "columns", 0, "kind"], ATTACK),
+        (["encoder", "schema", "columns", 0], {}),
+        (["encoder", "schema", "columns", 0, "status"], "\ud800"),
+    ],
+)
+def test_info_of_a_forged_model_is_text_or_a_sentence(
+    saved: Path, tmp_path: Path, place: list[Any], value: Any
+) -> None:
+    tensors, facts = read_container(saved, MODEL)
+    inner = facts
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    write_container(tmp_path / "forged", MODEL, tensors, facts)  # with a digest that fits
+    for more in ([], ["--json"]):
+        done = CliRunner().invoke(app, ["info", str(tmp_path / "forged"), *more])
+        assert done.exit_code in (0, 2), done.stderr
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="such file names are of POSIX")
+@pytest.mark.parametrize("name", [b"m\x1b]0;pwned\x07", b"m\xe9"])
+def test_info_shows_odd_file_names(saved: Path, tmp_path: Path, name: bytes) -> None:
+    (tmp_path / os.fsdecode(name)).write_bytes(saved.read_bytes())
+    command = [sys.executable, "-m", "diffputer", "info", str(tmp_path / os.fsdecode(name))]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert b"/m\\" in done.stdout
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout)
+
+
 def test_equal_tables_have_the_same_fingerprint() -> None:
     pl = pytest.importorskip("polars")
     frame = ugly_frame()[["size", "town"]].reset_index(drop=True)
@@ -58,6 +116,23 @@ def test_every_stage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     records = [record for record in caplog.records if hasattr(record, "stage")]
     assert [record.stage for record in records] == ["encode", "train", "impute", "decode"]
     assert all(record.rows == len(frame) and record.seconds >= 0 for record in records)
+
+
+def test_draws_uncertainty_and_scores_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = ugly_frame()
+    with caplog.at_level(logging.INFO, logger="diffputer"):
+        fitted = DiffPuter(random_state=0, **{**TINY, "max_steps": 3}).fit(frame)
+        fitted.sample(frame, n_draws=2)
+        fitted.uncertainty(frame)
+    records: dict[str, Any] = {r.stage: r for r in caplog.records if hasattr(r, "stage")}
+    assert {"encode", "train", "score", "sample", "uncertainty"} <= records.keys()
+    assert (records["sample"].rows, records["sample"].draws) == (len(frame), 2)
+    assert records["uncertainty"].seconds >= 0
+    scores = fitted.held_out_scores_
+    assert scores is not None
+    assert 0 < records["score"].n <= scores["n"].sum()
+    assert scores["error"].min() <= records["score"].error <= scores["error"].max()
+    assert records["score"].baseline > 0
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -95,3 +170,71 @@ def test_a_summary_tells_of_failures_too(plain: Path, tmp_path: Path) -> None:
         assert done.returncode == 2
         assert "no" in done.stderr
     assert not list(tmp_path.glob("*imputed*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["impute", "survey.csv"],
+        ["impute", "survey.csv", "-o", "mine.csv"],
+        ["impute", "survey.csv", "--model", "mine.csv"],
+        ["impute", "survey.csv", "--checkpoint", "mine.csv"],
+        ["compare", "survey.csv"],
+        ["compare", "survey.csv", "-o", "mine.csv"],
+        ["compare", "survey.csv", "--report", "mine.html"],
+        ["bench", "run", "mine.csv"],
+        ["bench", "table", "mine.csv"],
+        ["bench", "table", "survey.csv", "--output", "mine.csv"],
+    ],
+)
+def test_a_summary_never_takes_the_place_of_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["survey.csv", "survey.imputed.csv", "mine.csv", "mine.html"]
+    for name in names:
+        Path(name).write_text("x,y\n1,2\n")
+    target = next((word for word in words if word.startswith("mine")), "survey.csv")
+    for summary in (target, os.path.abspath(target), *(["survey.imputed.csv"] if len(words) == 2 else [])):
+        if summary == "survey.imputed.csv" and words[0] != "impute":
+            continue
+        done = CliRunner().invoke(app, [*words, "--summary", summary])
+        assert done.exit_code == 2
+        assert "--summary" in done.stderr
+    assert [Path(name).read_text() for name in names] == ["x,y\n1,2\n"] * len(names)
+
+
+def test_a_summary_is_read_by_no_more_people_than_the_table(plain: Path, tmp_path: Path) -> None:
+    if os.name == "nt":
+        pytest.skip("permissions are of POSIX")
+    plain.chmod(0o600)
+    done = run("impute", plain, "--bounds", "nothing:1:2", "--summary", tmp_path / "summary.json")
+    assert done.returncode == 2
+    assert (tmp_path / "summary.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_comparisons_and_benchmarks_have_summaries(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = tmp_path / "summary.json"
+
+    def summarised(*words: object, code: int = 0) -> dict[str, Any]:
+        done = run(*words, "--summary", summary)
+        assert done.returncode == code, done.stderr
+        found: dict[str, Any] = json.loads(summary.read_text())
+        summary.unlink()
+        assert found["exit_status"] == code
+        assert found["command"].startswith(f"diffputer {words[0]} ")
+        return found
+
+    (tmp_path / "suite.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
+    found = summarised("bench", "run", "suite.toml", "--out", "out", "--threads", "1")
+    assert found["command"].startswith("diffputer bench run suite.toml")
+    assert (found["runs"]["todo"], found["runs"]["failures"]) == (1, 0)
+    found = summarised("bench", "table", "out", "-o", "table.md")
+    assert found["written"] == ["table.md"]
+    assert "nothing" in summarised("bench", "data", "nothing", code=2)["error"]
+    found = summarised("compare", plain, "--methods", "mean,median", "-o", "full.csv", "-q")
+    assert found["written"] == ["full.csv"]
+    assert {"total", "read", "compare", "impute", "write"} <= found["seconds"].keys()

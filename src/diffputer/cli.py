@@ -5,6 +5,7 @@ Nothing heavy is imported until a command runs, so that ``--help`` answers at on
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -31,13 +32,13 @@ from .cli_options import (
 )
 from .cli_results import check_report, column_facts, summarise_run, summarising, write_report_of
 from .compare_command import compare
-from .errors import InputError, SettingError
+from .errors import InputError, SettingError, damage_as_error
 from .runtime.isolation import SAFE_PATH
 from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, EXIT_INTERRUPTED, Reporter, leave, visible
 from .runtime.stages import stage
 from .settings import DEFAULT_ENGINE, ENGINES, ESTIMATES, MODEL_UNCERTAINTIES, QUALITIES
-from .tables.paths import MAX_GIB, check_writable, file_kind, permissions_of, read_bytes
+from .tables.paths import MAX_GIB, check_writable, file_kind, permissions_of, read_bytes, write_bytes
 from .tables.paths import Kind as Format
 
 if TYPE_CHECKING:
@@ -221,17 +222,17 @@ def impute(
     [cyan]zcat survey.csv.gz | diffputer impute - > full.csv[/]
     """
     session = Reporter(quiet, debug, words_here(context), checkpoint=checkpoint)
+    others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
+    paths = [input, output or _default_output(input), model, *others.values()]
     with (
-        summarising(session, summary, command_of(context)),
-        session.reporting(),
         permissions_of(input),
+        summarising(session, summary, command_of(context), *paths),
+        session.reporting(),
         share_progress(not quiet) as progress,
     ):
         started = time.perf_counter()
         if model is not None:
             _refuse_for_model(context)
-        others = {"report": report, "save-model": save_model, "checkpoint": checkpoint}
-        others["summary"] = summary
         target, formats = _check_paths(input, output, format, model, others)
         given = read_settings(settings or [])
         check_bounds(bounds or [])
@@ -339,14 +340,21 @@ def info(
     session = Reporter(False, debug)
     with session.reporting():
         from .cli_results import show_model
-        from .modelfiles import describe_model
+        from .modelfiles import MODEL, REMEDIES, describe_model
 
-        typer.echo(show_model(describe_model(model), as_json=json))
+        facts = describe_model(model)
+        with damage_as_error(repr(model), REMEDIES[MODEL]):
+            text = show_model(facts, as_json=json)
+        write_bytes("-", f"{visible(text)}\n".encode())
 
 
 def main() -> None:
     """Run the command line."""
     os.environ[SAFE_PATH] = "1"  # whatever it starts imports nothing from the current folder
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        # PYTHONUNBUFFERED: such a stream drops, without an error, what a full disk or a closed pipe refuses.
+        old = sys.stdout
+        sys.stdout = open(old.fileno(), "w", encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
     code: Any = 0
     try:
         app(prog_name="diffputer")
@@ -409,8 +417,8 @@ def _default_output(input: str) -> str:
     """
     path = Path(input)
     zipped = path.suffix if path.suffix.lower() == ".gz" else ""
-    inner = path.with_suffix("") if zipped else path
-    return "-" if input == "-" else str(inner.with_name(f"{inner.stem}.imputed{inner.suffix}{zipped}"))
+    inner = path.parent / path.stem if zipped else path
+    return "-" if input == "-" else str(inner.parent / f"{inner.stem}.imputed{inner.suffix}{zipped}")
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

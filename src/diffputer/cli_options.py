@@ -73,7 +73,7 @@ def pair(text: str, option: str, form: str, *, first: bool) -> tuple[str, str]:
 
 def command_of(context: typer.Context) -> str:
     """Write the command that was given, as a shell would read it."""
-    words = ["diffputer", str(context.info_name)]
+    words = ["diffputer", *context.command_path.split()[1:]]
     for option in context.command.params:
         given = context.params.get(str(option.name))
         if getattr(context.get_parameter_source(str(option.name)), "name", "") != "COMMANDLINE":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -119,7 +120,7 @@ def check_report(path: str | None) -> None:
 def show_model(facts: dict[str, Any], *, as_json: bool) -> str:
     """Write what a model file says of itself, for a reader or as JSON."""
     if as_json:
-        return json.dumps(facts, indent=2)
+        return json.dumps(facts, indent=2, allow_nan=False)
     fit = facts["fit"]
     lines = [
         f"{facts['file']}: {facts['bytes']:,} bytes, format version {facts['format_version']}",
@@ -147,15 +148,16 @@ class _Stages(logging.Handler):
         self.seconds: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        if name := getattr(record, "stage", None):
-            self.seconds[name] = self.seconds.get(name, 0.0) + getattr(record, "seconds", 0.0)
+        if hasattr(record, "stage") and hasattr(record, "seconds"):
+            self.seconds[record.stage] = self.seconds.get(record.stage, 0.0) + record.seconds
 
 
 @contextmanager
-def summarising(session: Reporter, path: str | None, command: str) -> Iterator[None]:
+def summarising(session: Reporter, path: str | None, command: str, *taken: str | None) -> Iterator[None]:
     """Write a summary of a command when it ends, also when it fails; around ``session.reporting()``.
 
-    A path that cannot be written is refused before the work. Afterwards no summary makes a command fail.
+    A path that cannot be written, or is one of the other files of the command (``taken``), is refused before
+    the work. Afterwards no summary makes a command fail.
     """
     from .errors import DiffputerError
     from .tables.paths import check_writable, write_bytes
@@ -164,8 +166,8 @@ def summarising(session: Reporter, path: str | None, command: str) -> Iterator[N
         yield
         return
     with session.reporting():
-        if path == "-":
-            raise SettingError("--summary needs a file; got '-'. Name one.")
+        if path in ("", "-") or os.path.realpath(path) in {os.path.realpath(one) for one in taken if one}:
+            raise SettingError(f"--summary needs a file of its own; got {path!r}. Name another one.")
         check_writable(path, format="csv")  # any suffix will do
     started, status, stages = time.perf_counter(), 1, _Stages()
     logger = logging.getLogger("diffputer")

@@ -15,6 +15,7 @@ from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.progress import share_progress
 from .runtime.reporting import EXIT_FAILURE, Reporter, make_console
+from .runtime.stages import stage
 from .tables.paths import MAX_GIB, check_writable, permissions_of, read_bytes
 
 if TYPE_CHECKING:
@@ -118,9 +119,9 @@ def compare(
     started = time.monotonic()
     wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
     with (
-        summarising(session, summary, command_of(context)),
-        session.reporting(),
         permissions_of(input),
+        summarising(session, summary, command_of(context), input, output, report),
+        session.reporting(),
         share_progress(not quiet) as progress,
     ):
         _check_targets(input, report, output)
@@ -138,12 +139,13 @@ def compare(
             "thousands": thousands, "format": format, "max_gib": max_gib if max_gib != MAX_GIB else None,
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
-        table = read_table_file(input, **reading, progress=progress)
+        with stage("read"):
+            table = read_table_file(input, **reading, progress=progress)
         answers = [word for word in table.marker_words if not (word.taken_for_missing or word.stated)]
         if answers:  # lines of Python that read the file must keep them too
             kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]
             reading = {**reading, "keep": list(dict.fromkeys(kept))}
-        with known_answers(table.answers):  # reading the file has warned of them
+        with stage("compare"), known_answers(table.answers):  # reading the file has warned of these
             result = run_comparison(
                 table.frame,
                 methods=None
@@ -161,7 +163,8 @@ def compare(
             )
         _show(session, result, to_error=output == "-")
         if report is not None:
-            result.report(report, source=input, reading=reading)
+            with stage("report"):
+                result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted and result.has_compared:
             _fill(table, result, output, choose_settings(result, started + time_budget, device), quiet)
@@ -260,4 +263,7 @@ def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str,
 
     if quiet and result.best.startswith("diffputer-"):
         settings = {**settings, "progress": False}
-    write_table_file(output, table, result.impute(table.frame, **settings))
+    with stage("impute"):
+        completed = result.impute(table.frame, **settings)
+    with stage("write"):
+        write_table_file(output, table, completed)

@@ -20,7 +20,7 @@ from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import __version__, persistence
-from .analysis.verdicts import warn_of_weak, weak_columns
+from .analysis.verdicts import overall_error, warn_of_weak, weak_columns
 from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
@@ -35,7 +35,7 @@ from .runtime.devices import Deadline, resolve_device, resolve_precision
 from .runtime.memory import enough_memory
 from .runtime.progress import Progress, show_progress
 from .runtime.seeding import resolve_seed
-from .runtime.stages import stage
+from .runtime.stages import record_scores, stage
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
@@ -205,6 +205,11 @@ planned_steps
         self._take_over(result)
         useless = result is not None and result.best.useless  # then the same is true of most columns
         warn_of_weak(weak_columns(self.schema_, None if useless else self.held_out_scores_))
+        if self.held_out_scores_ is not None:
+            n_missing = dict(zip(table.names, table.missing.sum(axis=0).tolist(), strict=True))
+            if (overall := overall_error(self.held_out_scores_, n_missing)) is not None:
+                error, baseline, n = overall
+                record_scores(n, error, baseline)
         self.fit_facts_ = FitFacts(
             version=__version__,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -334,7 +339,7 @@ planned_steps
             models = choose_models(self._on_device(self._result), self.model_uncertainty)
         numbers, seed = range(first_draw, first_draw + n_draws), self.seed_
         rules, origin = self._constraints, origin_of(self)
-        with self._working() as progress:
+        with stage("sample", rows=table.n_rows, draws=n_draws), self._working() as progress:
             return draw_tables(table, self._encoder, rules, models, numbers, seed, origin, progress)
 
     def report(self, X: Any, path: str | os.PathLike[str], n_draws: int = 5, max_rows: int = 20_000) -> None:
@@ -384,7 +389,7 @@ planned_steps
                 f"engine={engine.name!r}. Use sample, and look at the spread of its draws."
             )
         ends, constrain = ((1 - level) / 2, (1 + level) / 2), self._constraints.on(table, self.schema_)
-        with self._working() as progress:
+        with stage("uncertainty", rows=table.n_rows), self._working() as progress:
             cells = engine.describe_cells(encoded.x, encoded.missing, ends, progress, self.estimate)
         cells.estimate = np.clip(cells.estimate, *self._result.bounds)  # as `transform` does
         return Uncertainty.of_cells(table, self._encoder, encoded.x, cells, constrain)

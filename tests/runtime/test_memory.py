@@ -42,6 +42,17 @@ def test_without_groups_it_is_what_the_machine_has_left(system: tuple[Path, Path
     assert free_bytes(*system) == 1000 * MEGABYTE
 
 
+def test_a_limit_of_the_address_space_counts(system: tuple[Path, Path]) -> None:
+    proc = system[0]
+    line = "Max address space         {}            unlimited            bytes"
+    put(
+        proc / "self", limits=line.format(300 * MEGABYTE), status=f"Name:\tpython\nVmSize:\t  {100 * 1024} kB"
+    )
+    assert free_bytes(*system) == 200 * MEGABYTE
+    put(proc / "self", limits=line.format("unlimited"))
+    assert free_bytes(*system) == 1000 * MEGABYTE
+
+
 def limit(folder: Path, most: object, now: int, cache: int = 0) -> None:
     stat = f"anon 5\ninactive_file {cache}\nactive_file 7"
     put(folder, memory_dot_max=most, memory_dot_current=now, memory_dot_stat=stat)
@@ -143,7 +154,7 @@ resource.setrlimit(resource.RLIMIT_AS, (used + (150 << 20),) * 2)
 try:
     getattr(imputer, sys.argv[1])(large)
 except MemoryError as error:
-    print(type(error).__name__, "30,000,000 x 3" in str(error), "GiB" in str(error))
+    print(type(error).__name__, "30,000,000 x 3" in str(error), "iB" in str(error))
 """
 
 
@@ -171,3 +182,10 @@ def test_a_parquet_file_that_declares_too_much_is_refused(
     monkeypatch.setattr(memory, "free_bytes", lambda: 10_000)
     with pytest.raises(MemoryLimitError, match="Take fewer rows"):
         read_table_file(tmp_path / "zeros.parquet")
+
+
+def test_a_high_limit_of_decompression_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" + b"0,1\n" * 100))
+    for most in (1e6, 1e300, float("inf")):
+        assert len(read_table_file(path, max_gib=most).frame) == 100

@@ -62,3 +62,15 @@ def test_a_saved_model_is_silent_wherever_it_was_fitted(tmp_path, capsys):
     plain_frame().to_csv(path, index=False)
     run("impute", path, "--save-model", tmp_path / "m.diffputer")
     assert DiffPuter.load(tmp_path / "m.diffputer").progress is None
+
+
+def test_work_goes_on_where_no_thread_can_be_started(capsys, monkeypatch):
+    def fail(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(module.threading.Thread, "start", fail)
+    with show_progress(True) as progress:
+        progress.begin("reading", 4)
+        progress.advance(4)
+        progress.end()
+    assert capsys.readouterr().err == ""

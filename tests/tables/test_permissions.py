@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +107,39 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next_and_what_a_running_one_
     run("impute", tmp_path / "survey.csv", "-o", tmp_path / "full.csv")
     assert set(os.listdir(tmp_path)) == {"survey.csv", "full.csv", ".other.csv.0123456789ab.tmp"}
     assert len((tmp_path / "full.csv").read_text().splitlines()) == len(plain_frame()) + 1
+
+
+@pytest.mark.parametrize("command", ["compare", "bench"])
+def test_temporary_folders_of_killed_commands_are_removed_by_the_next(tmp_path, command):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    survey(tmp_path, 0o600)
+    (tmp_path / "slow.toml").write_text(
+        'datasets = ["wine"]\nmethods = [{ method = "diffputer-balanced", max_steps = 1000000 }]\n'
+    )
+    (tmp_path / "quick.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
+    words = {
+        "compare": (
+            "compare survey.csv --methods mean,diffputer-best",
+            "compare survey.csv --methods mean,knn",
+        ),
+        "bench": ("bench run slow.toml --threads 1", "bench run quick.toml --threads 1"),
+    }
+    slow, quick = ([*PROGRAM, *line.split()] for line in words[command])
+    environment = os.environ | {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    options = {"cwd": tmp_path, "env": environment, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(slow, **options, stdout=subprocess.DEVNULL) as process:
+        while not list(folder.glob("diffputer-*")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        (used,) = folder.glob("diffputer-*")
+        if command == "compare":
+            os.utime(used, (0, 0))
+            assert subprocess.run(quick, **options, stdout=subprocess.DEVNULL).returncode == 0
+            assert list(folder.glob("diffputer-*")) == [used]  # it is in use
+        process.kill()
+    os.utime(used, (0, 0))
+    other = folder / "diffputer-notes"
+    other.mkdir()
+    assert subprocess.run(quick, **options, stdout=subprocess.DEVNULL).returncode == 0
+    assert list(folder.glob("diffputer-*")) == [other]

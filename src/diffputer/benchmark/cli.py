@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..cli_options import command_of
+from ..cli_results import summarising
 from ..errors import SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter, visible
+from ..tables.paths import write_bytes
 from .coverage.command import coverage
 from .table_command import table
 
@@ -38,6 +41,9 @@ _Data = typer.Option(
 _Debug = typer.Option("--debug", help="Show the traceback of an error.")
 _DebugRuns = typer.Option("--debug", help="Show tracebacks, of runs that fail too, and what runs write.")
 _Quiet = typer.Option("--quiet", "-q", help="Only warnings and errors.")
+_Summary = typer.Option(
+    "--summary", metavar="FILE.json", help="Warnings, seconds and exit status, also of a failure."
+)
 _Suite = typer.Argument(
     metavar="SUITE", help="A name that [bold]diffputer bench list[/] shows, or a TOML file."
 )
@@ -82,11 +88,13 @@ def list_all(
 
 @app.command()
 def data(
+    context: typer.Context,
     names: Annotated[list[str] | None, _Names] = None,
     data: Annotated[str | None, _Data] = None,
     raw: Annotated[str | None, _Raw] = None,
     force: Annotated[bool, _Force] = False,
     accept_changed: Annotated[bool, _Accept] = False,
+    summary: Annotated[str | None, _Summary] = None,
     quiet: Annotated[bool, _Quiet] = False,
     debug: Annotated[bool, _Debug] = False,
 ) -> None:
@@ -99,7 +107,7 @@ def data(
     [cyan]diffputer bench data --raw downloads[/]  for a machine without a network
     """
     session = Reporter(quiet, debug, interrupted="stopped; the same command fetches what is missing")
-    with session.reporting():
+    with summarising(session, summary, command_of(context)), session.reporting():
         from .datasets import PAPER_DATASETS
         from .fetch import fetch_datasets
 
@@ -115,6 +123,7 @@ def data(
 
 @app.command()
 def run(
+    context: typer.Context,
     suite: Annotated[str, _Suite],
     methods: Annotated[str | None, _Methods] = None,
     datasets: Annotated[str | None, _Datasets] = None,
@@ -130,6 +139,7 @@ def run(
     dry_run: Annotated[bool, _DryRun] = False,
     retry_failed: Annotated[bool, _Retry] = False,
     alone: Annotated[bool, _Alone] = False,
+    summary: Annotated[str | None, _Summary] = None,
     quiet: Annotated[bool, _Quiet] = False,
     debug: Annotated[bool, _DebugRuns] = False,
 ) -> None:
@@ -144,7 +154,7 @@ def run(
     [cyan]diffputer bench run paper-mcar --methods diffputer-balanced --seeds 0,1 --device cuda[/]
     """
     session = Reporter(quiet, debug)
-    with session.reporting():
+    with summarising(session, summary, command_of(context), suite), session.reporting():
         from .suites import Limits, load_suite
 
         chosen = load_suite(suite)
@@ -164,14 +174,16 @@ def run(
             device=device,
         )
         plan = _plan(session, chosen, jobs, folder, data, retry_failed)
+        counts = {name: len(getattr(plan, name)) for name in ("done", "failed", "skipped", "todo")}
+        session.facts |= {"runs": counts, "results": str(folder)}
         if dry_run:
             if plan.missing:
                 session.say(f"data sets that are not there yet: {', '.join(plan.missing)}", "note")
             states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
-            for state, those in states.items():
-                for job in those:
-                    typer.echo(f"{state}\t{visible(job.words)}")
+            lines = [f"{state}\t{visible(job.words)}\n" for state, those in states.items() for job in those]
+            write_bytes("-", "".join(lines).encode())
         failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
+        counts["failures"] = failures
         if failures or plan.lacks_own or (plan.failed and not dry_run):
             sys.exit(EXIT_FAILURE)
 

@@ -88,7 +88,7 @@ class RunsOnTerminal(RunsShown):
 def show_runs(jobs: Sequence[Job], workers: int, wanted: bool | None = None) -> Iterator[RunsShown]:
     """Show how far jobs are; None: if standard error is a terminal."""
     if wanted is None:
-        wanted = sys.stderr.isatty()
+        wanted = sys.stderr is not None and sys.stderr.isatty()
     if not wanted:
         yield RunsShown()
         return

@@ -1,4 +1,4 @@
-"""What the benchmark asks of the operating system: memory of a process and its children, and their end.
+"""What the benchmark asks of the operating system: memory of processes, their end, their temporary folders.
 
 A limit of the address space (``setrlimit``) does not do: torch and CUDA reserve far more than they use. So
 the memory that is resident is watched, several times a second, and whoever has too much is killed.
@@ -9,16 +9,62 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
+
+from ..tables.paths import fcntl
 
 #: Whether a process may go on as two after it has imported torch; on macOS system libraries forbid it.
 FORKS = sys.platform == "linux"
 _HAS_PROC = os.path.isdir("/proc/self")
 _PR_SET_PDEATHSIG = 1
+#: Seconds after which a folder that nobody has locked is a leftover, and not one that is being made.
+_LEFT_AFTER = 60.0
+
+
+class TemporaryFolder(tempfile.TemporaryDirectory[str]):
+    """A temporary folder; those with the same prefix that killed processes have left are removed first."""
+
+    def __init__(self, prefix: str) -> None:
+        _remove_leftovers(prefix)
+        super().__init__(prefix=prefix)
+        self._lock: int | None = None
+        if fcntl is not None:
+            self._lock = os.open(self.name, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # of a file system without locks
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # ends with the process, however that ends
+
+    def cleanup(self) -> None:
+        """Remove it."""
+        super().cleanup()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _remove_leftovers(prefix: str) -> None:
+    """Remove this user's temporary folders that no process uses any more."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in [entry for entry in entries if entry.name.startswith(prefix)]:
+            with contextlib.suppress(OSError):  # it is in use, or gone
+                found = entry.stat(follow_symlinks=False)
+                old = time.time() - found.st_mtime > _LEFT_AFTER
+                if not old or found.st_uid != os.getuid() or not entry.is_dir(follow_symlinks=False):
+                    continue
+                handle = os.open(entry.path, os.O_RDONLY)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path)
+                finally:
+                    os.close(handle)
 
 
 def die_with_parent() -> None:

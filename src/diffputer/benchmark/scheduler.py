@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -19,7 +18,7 @@ from ..runtime.isolation import worker_command, worker_environment
 from ..runtime.reporting import visible
 from .datasets import fingerprint_of
 from .parts import SETTINGS_OF_ROWS
-from .processes import FORKS, describe_end, kill_session, resident_gigabytes, start_session
+from .processes import FORKS, TemporaryFolder, describe_end, kill_session, resident_gigabytes, start_session
 from .provenance import GIT_HASH_VARIABLE, find_git_hash, hash_settings
 from .results import FIELDS, Row
 from .runner import PROTOCOL_VERSION, describe_settings, name_method
@@ -78,7 +77,7 @@ def run_jobs(
         Its rows, of a failure too: they hold the reason.
     """
     waiting = deque(jobs)
-    with tempfile.TemporaryDirectory(prefix="diffputer-bench-") as folder:
+    with TemporaryFolder("diffputer-bench-") as folder:
         order = {"data": None if data is None else os.path.abspath(data), "alone": alone}
         slots = [
             _Slot(Path(folder) / str(number), threads, limits or Limits(), order, debug)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..cli_options import command_of
+from ..cli_results import summarising
 from ..errors import InputError, SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter, make_console, visible
 
@@ -28,6 +30,7 @@ _SUFFIXES = {".txt": "terminal", ".md": "markdown", ".tex": "latex", ".html": "h
 
 
 def table(
+    context: typer.Context,
     suite: Annotated[
         list[str],
         typer.Argument(
@@ -100,6 +103,10 @@ def table(
         Path | None,
         typer.Option(metavar="DIR", help="Write every figure that the rows allow here, as PNG and SVG."),
     ] = None,
+    summary: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.json", help="Warnings, seconds and exit status, also of a failure."),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Show results beside the paper's numbers: means over masks, ratios, ranks and tests."""
@@ -108,7 +115,8 @@ def table(
     from .report.records import SETTINGS
 
     session = Reporter(debug=debug)
-    with session.reporting():
+    taken = [*suite, None if output is None else str(output)]
+    with summarising(session, summary, command_of(context), *taken), session.reporting():
         kind = _choose_format(format, output)
         if setting not in (*SETTINGS, "both"):
             raise SettingError(
@@ -163,7 +171,7 @@ def _warn_of_refused(session: Reporter, results: Results) -> bool:
 @contextmanager
 def _show_work(words: str) -> Iterator[None]:
     """Show that something is being done, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -188,6 +196,7 @@ def _tell_written(session: Reporter, output: Path | None, figures: Path | None, 
     if figures is not None:
         written.append(f"{n_figures} figure{'s' * (n_figures != 1)} in {figures}")
     if written:
+        session.written += written
         session.say(f"wrote {' and '.join(written)}")
 
 

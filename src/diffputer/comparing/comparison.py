@@ -273,7 +273,7 @@ class Comparison:
         from .recipes import Source
 
         page = write_page(self, Source(source, reading or {}, self.wishes))
-        write_bytes(path, page.encode("utf-8"))
+        write_bytes(path, page.encode("utf-8", "backslashreplace"))  # names of files need not be UTF-8
 
     def __repr__(self) -> str:
         shown = self.table.dropna(subset="rank")

@@ -7,7 +7,6 @@ import json
 import pickle
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 
-from ..benchmark.processes import describe_end, kill_session, resident_gigabytes, start_session
+from ..benchmark.processes import (
+    TemporaryFolder,
+    describe_end,
+    kill_session,
+    resident_gigabytes,
+    start_session,
+)
 from ..benchmark.runner import reason_of
 from ..errors import DiffputerError, warn_about_data
 from ..methods.contract import Method
@@ -100,7 +105,7 @@ class RunnerElsewhere:
     """Runs methods in a process that is killed with all it started where it takes too long or too much."""
 
     def __init__(self, coded: Coded, hidden: Hidden) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="diffputer-compare-")
+        self._temporary = TemporaryFolder("diffputer-compare-")
         self._folder = Path(self._temporary.name)
         self._process: Any = None
         self._number = 0

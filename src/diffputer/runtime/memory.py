@@ -26,7 +26,7 @@ def free_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int:
     proc, groups : path
         Where the system tells about processes and about groups of them (containers, jobs of a batch system).
     """
-    free = [*_left_by_the_machine(proc), *_left_by_groups(proc, groups)]
+    free = [*_left_by_the_machine(proc), *_left_by_the_limit(proc), *_left_by_groups(proc, groups)]
     if free:
         return max(0, min(free))
     try:
@@ -39,6 +39,14 @@ def _left_by_the_machine(proc: Path) -> Iterator[int]:
     for line in _read(proc / "meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
+
+
+def _left_by_the_limit(proc: Path) -> Iterator[int]:
+    """What a limit of the address space leaves, as ``ulimit -v`` sets it."""
+    limit = re.search(r"^Max address space +(\d+)", _read(proc / "self" / "limits"), re.MULTILINE)
+    used = re.search(r"^VmSize:\s*(\d+) kB", _read(proc / "self" / "status"), re.MULTILINE)
+    if limit and used:
+        yield int(limit[1]) - 1024 * int(used[1])
 
 
 def _left_by_groups(proc: Path, groups: Path) -> Iterator[int]:
@@ -108,9 +116,9 @@ def enough_memory(what: str, remedy: str) -> Iterator[None]:
         # torch has no class of its own for the memory of a CPU; that of a GPU is a RuntimeError, too.
         if not isinstance(error, MemoryError) and (needed is None or "memory" not in str(error)):
             raise
-        wanted = "more" if needed is None else f"another {needed / 2**30:,.2f} GiB"
+        wanted = "more" if needed is None else f"another {_size(needed)}"
         gpu = _GPU.search(str(error))
-        free = gpu[0] if gpu else f"{free_bytes() / 2**30:,.2f} GiB of the machine's memory are free"
+        free = gpu[0] if gpu else f"{_size(free_bytes())} of memory are free"
         raise MemoryLimitError(
             f"{what} must fit into memory; it needs {wanted} at once, and {free}. {remedy}"
         ) from error
@@ -121,6 +129,15 @@ def check_memory(n_bytes: int, what: str, remedy: str) -> None:
     free = free_bytes()
     if n_bytes > free:
         raise MemoryLimitError(
-            f"{what} must fit into memory; about {n_bytes / 2**30:,.1f} GiB are needed and "
-            f"{free / 2**30:,.1f} GiB are free. {remedy}"
+            f"{what} must fit into memory; about {_size(n_bytes)} are needed and {_size(free)} are free. "
+            f"{remedy}"
         )
+
+
+def _size(n_bytes: int) -> str:
+    """Bytes in words.
+
+    >>> _size(3 << 29), _size(3 << 19)
+    ('1.50 GiB', '1.5 MiB')
+    """
+    return f"{n_bytes / 2**30:,.2f} GiB" if n_bytes >= 1 << 28 else f"{n_bytes / 2**20:,.1f} MiB"

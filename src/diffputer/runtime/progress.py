@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .reporting import make_console, visible
@@ -78,8 +78,10 @@ class LineProgress(Progress):
         with self._change:
             self._task, self._done, self._total, self._begun = task, 0, total, time.monotonic()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._write_lines, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._write_lines, daemon=True)
+                with suppress(RuntimeError):  # no memory for another one: there are no lines, then
+                    thread.start()
+                    self._thread = thread
             self._change.notify()
 
     def advance(self, steps: int = 1, **facts: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -25,8 +26,9 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 #: have it.
 EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_HUNG_UP = 130, 143, 129
 _ENDS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-#: Characters that a terminal obeys instead of showing them, and those that turn the direction of text.
-_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: Characters that a terminal obeys instead of showing them, those that turn the direction of text, and those
+#: that no stream takes (of file names that are not UTF-8).
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 
 
@@ -100,7 +102,7 @@ class Reporter:
         if kind == "warning" and line not in self.warnings:
             self.warnings.append(line)
         if kind in ("error", "interrupted"):
-            self.error = line
+            self.error = line if kind == "error" else f"{kind}: {line}"
         line = f"{kind}: {line}" if kind else line
         if line not in self._said and not (self.quiet and kind in ("", "note")):
             self._said.add(line)
@@ -139,6 +141,7 @@ class Reporter:
                 self.say(done, "interrupted")
             sys.exit(self.interrupt_code)
         except BrokenPipeError:  # whoever read our output has left: nobody to tell
+            self.error = "A stream was closed by its reader before all was written."
             _discard_output()
             sys.exit(self._failure)
         except Exception as error:  # noqa: BLE001 - a program's last resort
@@ -156,6 +159,9 @@ class Reporter:
         """Say what went wrong."""
         if self.debug and sys.stderr is not None:
             sys.stderr.write(visible(traceback.format_exc()))
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if full:
+            error = InputError(f"What is written must fit on the disk, but it does not ({error}). Make room.")
         expected = isinstance(error, DiffputerError)
         words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
         if not (expected or self.debug):

@@ -13,16 +13,33 @@ logging.getLogger("diffputer").addHandler(logging.NullHandler())
 
 @contextmanager
 def stage(name: str, **facts: int) -> Iterator[None]:
-    """Log a stage when it ends, with its seconds and facts such as rows as attributes of the record.
+    """Log a stage when it ends, also by an error, with seconds and facts such as rows as attributes.
 
     Parameters
     ----------
     name : str
-        read, encode, train, impute, decode or write.
+        read, encode, train, impute, sample, uncertainty, decode, compare or write.
     **facts : int
         More attributes of the record.
     """
     started = time.perf_counter()
-    yield
-    seconds = time.perf_counter() - started
-    logger.info("%s took %.3f seconds", name, seconds, extra={"stage": name, "seconds": seconds, **facts})
+    try:
+        yield
+    finally:
+        seconds = time.perf_counter() - started
+        logger.info("%s took %.3f seconds", name, seconds, extra={"stage": name, "seconds": seconds, **facts})
+
+
+def record_scores(n: int, error: float, baseline: float) -> None:
+    """Log how well held-out cells were imputed, with the numbers as attributes of the record.
+
+    Parameters
+    ----------
+    n : int
+        Held-out cells of the columns that have missing values.
+    error, baseline : float
+        Of the model, and of column means and most frequent categories.
+    """
+    message = "error on %d held-out cells %.4f (column means: %.4f)"
+    facts = {"stage": "score", "n": n, "error": error, "baseline": baseline}
+    logger.info(message, n, error, baseline, extra=facts)

@@ -76,6 +76,8 @@ def file_kind(path: PathLike, format: Kind | None = None) -> tuple[Kind, bool]:
 def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
     """The whole file, or standard input for ``-``, decompressed if it was gzipped, to at most ``max_gib``."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("Standard input must be open, but it is closed. Name a file, or use a pipe.")
         data = sys.stdin.buffer.read()
     else:
         rule = "The input must be a file that can be read, but"
@@ -91,17 +93,18 @@ def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
             ) from error
     if not data.startswith(_GZIP) and not Path(path).name.lower().endswith(".gz"):
         return data
-    most = int(max_gib * 2**30)
+    text = io.BytesIO()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            text = stream.read(most + 1)
-        if len(text) > most:
-            raise InputError(
-                f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
-                f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more with "
-                "--max-gib, or decompress it first."
-            )
-        return text
+            while part := stream.read(1 << 20):  # all at once would take the memory of the limit
+                text.write(part)
+                if text.tell() > max_gib * 2**30:
+                    raise InputError(
+                        f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
+                        f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more "
+                        "with --max-gib, or decompress it first."
+                    )
+        return text.getvalue()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"A gzipped file must be whole, but {str(path)!r} is not ({error}). Fetch or make it again."
@@ -116,7 +119,7 @@ def permissions_of(source: PathLike) -> Iterator[None]:
     """
     global _source_mode
     before = _source_mode
-    with suppress(OSError, ValueError):  # standard input may be a file as well
+    with suppress(OSError, ValueError, AttributeError):  # standard input may be a file, or closed
         found = os.stat(sys.stdin.fileno() if str(source) == "-" else source).st_mode
         _source_mode = stat.S_IMODE(found) & 0o777 if stat.S_ISREG(found) else None
     try:
@@ -137,7 +140,9 @@ def write_bytes(path: PathLike, data: bytes, *, is_table: bool = False) -> None:
         if str(path) == "-":
             if sys.stdout is None:
                 raise OSError(errno.EBADF, "standard output is closed")
-            sys.stdout.buffer.write(data)
+            rest = memoryview(data)
+            while rest:  # with PYTHONUNBUFFERED it is a stream that may take only a part at a time
+                rest = rest[sys.stdout.buffer.write(rest) :]
             sys.stdout.buffer.flush()
             return
         if os.path.exists(path) and not os.path.isfile(path):
