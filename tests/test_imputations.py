@@ -311,6 +311,22 @@ def test_files_give_back_what_was_written(make: Callable[[], Any], tmp_path: Pat
     assert [file.name for file in tmp_path.iterdir()] == ["draws.parquet"]
 
 
+@pytest.mark.parametrize("storage", ["python", "pyarrow"])
+@pytest.mark.parametrize("missing", [pd.NA, np.nan], ids=["NA", "nan"])
+def test_text_comes_back_from_a_file_in_its_storage(missing: Any, storage: str, tmp_path: Path) -> None:
+    """Whichever storage is the default of this pandas."""
+    try:
+        dtype = pd.StringDtype(storage) if missing is pd.NA else pd.StringDtype(storage, na_value=missing)
+    except TypeError:
+        pytest.skip("this pandas has no text with nan")
+    draws = draw(pd.DataFrame({"t": pd.array(["x", "y", None, "x"], dtype=dtype)}))
+    draws.to_parquet(tmp_path / "draws.parquet")
+    again = Imputations.from_parquet(tmp_path / "draws.parquet")
+    assert again.original["t"].dtype == dtype
+    assert again.original["t"].isna().tolist() == [False, False, True, False]
+    assert same(again[0], draws[0])
+
+
 def test_a_file_holds_the_table_once_and_lists_of_draws(tmp_path: Path) -> None:
     draws = draw(ugly_frame(), m=3)
     draws.to_parquet(tmp_path / "draws.parquet")

@@ -190,7 +190,22 @@ def _to_arrow(table: Table) -> tuple[Any, list[Any]]:
             dense.isetitem(position, native.iloc[:, position].sparse.to_dense())
     if not all(isinstance(name, str | tuple) for name in table.names):  # labels are kept in the facts
         dense.columns = pd.Index([str(name) for name in table.names], name=native.columns.name)
-    return pa.Table.from_pandas(dense), [str(dtype) for dtype in native.dtypes]
+    return pa.Table.from_pandas(dense), [_dtype_name(dtype) for dtype in native.dtypes]
+
+
+def _dtype_name(dtype: Any) -> str:
+    """The name of a pandas dtype; of text with its storage, which ``str(dtype)`` leaves out."""
+    return f"{dtype}[{dtype.storage}]" if isinstance(dtype, pd.StringDtype) else str(dtype)
+
+
+def _named_dtype(name: str) -> Any:
+    """The dtype of a name that :func:`_dtype_name` gave, perhaps with another version of pandas."""
+    if name.partition("[")[0] != "str":
+        return name
+    try:
+        return pd.StringDtype(name[4:-1] or None, na_value=np.nan)
+    except TypeError:  # pandas 2.2 has no such dtype, and its "str" writes missing values as words
+        return object
 
 
 def _to_native(arrow: Any, facts: Mapping[str, Any]) -> Any:
@@ -220,8 +235,8 @@ def _to_native(arrow: Any, facts: Mapping[str, Any]) -> Any:
             objects = np.empty(len(frame), dtype=object)
             objects[:] = arrow.column(position).to_pylist()
             frame.isetitem(position, pd.Series(objects, index=frame.index, dtype=object))
-        elif str(series.dtype) != wanted:
-            frame.isetitem(position, series.astype(wanted))
+        elif _dtype_name(series.dtype) != wanted:
+            frame.isetitem(position, series.astype(_named_dtype(wanted)))
     return frame
 
 
