@@ -138,6 +138,8 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         encoder.check()
         if (facts["result"] is None) != (encoder.width == 0):
             raise ValueError("columns that are modelled must have a model")
+        if not facts["named"] and encoder.schema.names != tuple(range(len(encoder.schema.names))):
+            raise ValueError("columns of an array are named by their position")
         model: dict[str, Any] = {
             "encoder": encoder,
             "result": None if facts["result"] is None else _read_result(facts["result"], tensors, encoder),

@@ -85,7 +85,7 @@ def make_text(seed: int) -> Text:
     encoding = str(rng.choice(["utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16", "latin-1", "cp1252"]))
     options: list[str] = []
     if encoding in ("latin-1", "cp1252"):
-        rows = [[cell.encode("latin-1", "replace").decode("latin-1") for cell in row] for row in rows]
+        rows = [[cell.encode(encoding, "replace").decode(encoding) for cell in row] for row in rows]
         options += ["--encoding", encoding]
     if width == 1 or rng.random() < 0.2:
         options += ["--delimiter", delimiter]
@@ -96,7 +96,7 @@ def make_text(seed: int) -> Text:
     if rng.random() < 0.2:
         text, reason = _spoil(rng, text, rows, delimiter)
         refusable.append(reason)
-    data = text.encode(encoding)
+    data = text.encode(encoding, "replace")  # what spoils it may have no code
     if rng.random() < 0.02:
         data, reason = data[: len(data) // 2] + b"\xff\xfe\x81" + data[len(data) // 2 :], "wrong bytes"
         refusable.append(reason)

@@ -456,7 +456,7 @@ def check_column(column: Column) -> None:
     """Raise ValueError or TypeError where the parts of a column do not suit its kind and status."""
     hash((column.name, column.levels))
     counts = (column.n_observed, column.n_missing, column.other_levels, *column.level_counts)
-    if any(type(count) is not int or count < 0 for count in counts):
+    if any(type(count) is not int or not 0 <= count < 1 << 62 for count in counts):
         raise ValueError(f"counts of column {column.name!r} must be whole numbers")
     if type(column.ordered) is not bool or type(column.skip) is not bool:
         raise ValueError(f"ordered and skip of column {column.name!r} must be booleans")
