@@ -225,7 +225,8 @@ def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[s
             column["outside_share"] = shift.get("outside", 0) / observed
             if scores is not None and name in scores.index:
                 line = scores.loc[name, ["n", "error", "baseline"]].to_dict()
-                column["held_out"] = {key: None if one != one else float(one) for key, one in line.items()}
+                scored = {key: None if one != one else float(one) for key, one in line.items()}
+                column["held_out"] = {**scored, "n": int(line["n"])}
         facts["seed"] = imputer.seed_
         facts["fit"] = dataclasses.asdict(imputer.fit_facts_)
     return facts
