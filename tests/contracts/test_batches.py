@@ -418,7 +418,9 @@ def test_numbers_beyond_a_dtype_are_refused(dtype: Any) -> None:
     scale = 1e5 if dtype == pa.float16() else 300
     frame = pa.table({"x": sign, "n": (sign * scale + rng.integers(0, 9, 60)).astype(int)})
     imputer = fit(frame, max_steps=100)
-    batch = pa.table({"x": [-1.0, -1.0], "n": pa.array([1, None]).cast(pa.float32()).cast(dtype)})
+    cells = pa.array([np.float16(1), None])  # pyarrow 15 casts neither from nor to float16
+    cells = cells if dtype == pa.float16() else pa.array([1.0, None]).cast(dtype)
+    batch = pa.table({"x": [-1.0, -1.0], "n": cells})
     with pytest.raises(InputError, match=r"'n' of dtype.*cannot hold -.*int64"):
         imputer.transform(batch)
     with pytest.raises(InputError, match="'n' of dtype"):

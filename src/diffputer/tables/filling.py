@@ -173,7 +173,7 @@ def _from_arrow_to_polars(column: Any) -> Any:
     elif pt.is_decimal256(kind):
         column = column.cast(pa.decimal128(38, kind.scale))
     elif pt.is_float16(kind):
-        column = column.cast(pa.float32())
+        column = pa.array(column.to_numpy().astype(np.float32))  # pyarrow 15 has no cast of these
     elif pt.is_timestamp(kind) and ":" in (kind.tz or ""):
         column = column.cast(pa.timestamp(kind.unit, "UTC"))  # it knows no plain offsets
     return pl.Series(pl.from_arrow(column))
