@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -68,9 +69,12 @@ def check_model(case: Damaged) -> Outcome:
             imputer = DiffPuter.load(path, device="cpu")
         except ModelFileError:
             return Outcome("ModelFileError")
-        try:  # a digest is no signature: another model may load, and has other columns perhaps
-            completed = imputer.transform(whole.frame)
-        except InputError:
-            return Outcome("InputError")
+        # A digest is no signature: another model may load, perhaps with other columns.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                completed = imputer.transform(whole.frame)
+            except InputError:
+                return Outcome("InputError")
         check_observed(whole.frame, completed)
     return Outcome()
