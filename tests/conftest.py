@@ -9,6 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import settings
+
+# No test asserts a time.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 #: Settings of the default engine under which a fit takes a fraction of a second; for tests of behaviour,
 #: not of accuracy.
