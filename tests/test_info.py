@@ -8,14 +8,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from diffputer import DiffPuter, __version__
+from diffputer import DiffPuter, __version__, demo
 from diffputer.cli import app
 from diffputer.modelfiles import MODEL, read_container, write_container
 
@@ -185,6 +187,8 @@ def test_a_summary_tells_of_failures_too(plain: Path, tmp_path: Path) -> None:
         ["bench", "run", "mine.csv"],
         ["bench", "table", "mine.csv"],
         ["bench", "table", "survey.csv", "--output", "mine.csv"],
+        ["bench", "coverage", "--from-rows", "survey.csv", "--figure", "mine.html"],
+        ["info", "mine.csv"],
     ],
 )
 def test_a_summary_never_takes_the_place_of_another_file(
@@ -211,6 +215,110 @@ def test_a_summary_is_read_by_no_more_people_than_the_table(plain: Path, tmp_pat
     done = run("impute", plain, "--bounds", "nothing:1:2", "--summary", tmp_path / "summary.json")
     assert done.returncode == 2
     assert (tmp_path / "summary.json").stat().st_mode & 0o777 == 0o600
+
+
+def all_commands(group: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from all_commands(command, *before, name)
+        else:
+            yield (*before, name), command
+
+
+COMMANDS = dict(all_commands(typer.main.get_command(app)))
+
+
+def test_all_commands_are_found() -> None:
+    assert {("impute",), ("compare",), ("info",), ("bench", "list"), ("bench", "coverage")} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("words", list(COMMANDS), ids=" ".join)
+def test_every_command_has_the_same_summary_option(words: tuple[str, ...]) -> None:
+    option = next(one for one in COMMANDS[words].params if "--summary" in one.opts)
+    assert (option.metavar, option.name) == ("FILE.json", "summary")
+    assert option.help == next(one.help for one in COMMANDS["impute",].params if one.name == "summary")
+
+
+@pytest.fixture
+def summarised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Runs a command with a summary in another folder, and reads it."""
+    monkeypatch.chdir(tmp_path)
+
+    def summarise(*words: object, code: int = 0) -> dict[str, Any]:
+        target = tmp_path / "summary.json"
+        done = CliRunner().invoke(app, [*map(str, words), "--summary", str(target)])
+        assert done.exit_code == code, done.stderr
+        found: dict[str, Any] = json.loads(target.read_text(), parse_constant=pytest.fail)
+        target.unlink()
+        assert found["exit_status"] == code
+        assert (found["error"] is None) == (code == 0)
+        assert found["seconds"]["total"] > 0
+        return found
+
+    return summarise
+
+
+def test_info_writes_a_summary(saved: Path, summarised: Callable[..., dict[str, Any]]) -> None:
+    frame = ugly_frame()
+    found = summarised("info", saved)
+    assert (found["model"], found["rows"]) == (str(saved), len(frame))
+    counts = {column["name"]: (column["observed"], column["missing"]) for column in found["columns"]}
+    assert counts == {
+        name: (int(column.notna().sum()), int(column.isna().sum())) for name, column in frame.items()
+    }
+    assert found["columns"][0]["held_out"]["n"] > 0
+    Path("rubbish").write_bytes(b"rubbish")
+    assert "rubbish" in summarised("info", "rubbish", code=2)["error"]
+
+
+def test_the_list_of_the_benchmark_writes_a_summary(summarised: Callable[..., dict[str, Any]]) -> None:
+    found = summarised("bench", "list", "--data", ".")
+    assert found["command"] == "diffputer bench list --data . --summary " + found["command"].split()[-1]
+    assert found["data_sets"]["missing"] > 0
+    assert found["data_sets"]["present"] > 0  # built in
+    assert found["methods"]["installed"] > 0
+    assert found["suites"] > 0
+
+
+def test_a_simulation_writes_a_summary(summarised: Callable[..., dict[str, Any]]) -> None:
+    words = "--methods complete --rows 60 --designs linear --mechanisms mcar --rates 0.2 --repetitions 1"
+    found = summarised("bench", "coverage", *words.split(), "--out", "rows.csv", "--figure", "one.png")
+    assert found["written"] == ["rows.table.csv", "one.png"]
+    assert found["failures"] == 0
+    assert found["lines"] == len(pd.read_csv("rows.table.csv"))
+    found = summarised("bench", "coverage", "--from-rows", "none.csv", code=2)
+    assert "none.csv" in found["error"]
+    found = summarised("bench", "coverage", "--from-rows", "rows.csv", "--table", "mine.csv")
+    assert found["written"] == ["mine.csv"]
+
+
+def test_a_comparison_counts_cells_and_scores_methods(
+    plain: Path, summarised: Callable[..., dict[str, Any]]
+) -> None:
+    frame = pd.read_csv(plain)
+    for more, share in ([], 0), (["-o", "full.csv"], 1):
+        found = summarised("compare", plain, "--methods", "mean,median", "-q", *more)
+        for column in found["columns"]:
+            missing = int(frame[column["name"]].isna().sum())
+            assert (column["missing"], column["imputed"]) == (missing, share * missing)
+        assert found["best"] == found["scores"][0]["method"]
+
+
+def test_the_demo_counts_cells_and_scores_methods(
+    monkeypatch: pytest.MonkeyPatch, summarised: Callable[..., dict[str, Any]]
+) -> None:
+    whole = demo.run_demo
+    small = {name: value for name, value in TINY.items() if name != "progress"}
+    monkeypatch.setattr(
+        demo,
+        "run_demo",
+        lambda folder, seed, progress: whole(folder, seed, n_rows=60, settings=small),
+    )
+    found = summarised("demo", "-o", "out", "-q")
+    assert found["rows"] == 60
+    assert all(one["missing"] == one["imputed"] > 0 == one["left_missing"] for one in found["columns"])
+    assert all(Path(path).exists() for path in found["written"])
+    assert {row["method"] for row in found["scores"]} == {demo.OURS, demo.ITERATIVE, demo.MEANS}
 
 
 def test_comparisons_and_benchmarks_have_summaries(

@@ -28,9 +28,19 @@ from .cli_options import (
     pair,
     read_bounds,
     read_settings,
+    summary_option,
     words_here,
 )
-from .cli_results import check_report, column_facts, summarise_run, summarising, write_report_of
+from .cli_results import (
+    check_report,
+    column_counts,
+    column_facts,
+    model_facts,
+    records_of,
+    running,
+    summarise_run,
+    write_report_of,
+)
 from .compare_command import compare
 from .errors import InputError, SettingError, damage_as_error
 from .runtime.isolation import SAFE_PATH
@@ -100,7 +110,6 @@ _HELP = {
         "One page on what was missing, what was filled in and how sure that is. Without --draws it costs "
         "five draws of at most 20,000 rows.",
     ),
-    "summary": (_OUT, "FILE.json", "Counts, scores, warnings, seconds and exit status, also of a failure."),
     "save_model": (_OUT, "FILE", "Keep the fitted model, for --model."),
     "quiet": (_OUT, None, "No progress and no summary; only warnings and errors."),
     "debug": (_OUT, None, "Show the traceback of an error."),
@@ -182,7 +191,7 @@ def impute(
     draws: Annotated[int | None, _option("draws", min=1)] = None,
     report: Annotated[Text, _option("report")] = None,
     save_model: Annotated[Text, _option("save_model")] = None,
-    summary: Annotated[Text, _option("summary")] = None,
+    summary: Annotated[Text, summary_option(_OUT)] = None,
     model: Annotated[Text, _option("model")] = None,
     engine: Annotated[str, _option("engine")] = DEFAULT_ENGINE,
     quality: Annotated[str, _option("quality")] = "auto",
@@ -226,8 +235,7 @@ def impute(
     paths = [input, output or _default_output(input), model, *others.values()]
     with (
         permissions_of(input),
-        summarising(session, summary, command_of(context), *paths),
-        session.reporting(),
+        running(session, context, summary, *paths),
         share_progress(not quiet) as progress,
     ):
         started = time.perf_counter()
@@ -318,33 +326,42 @@ def demo(
     context: typer.Context,
     output: Annotated[str, _Folder] = "demo_output",
     seed: Annotated[int, _option("seed", min=0, rich_help_panel=None)] = 0,
-    summary: Annotated[Text, _option("summary", rich_help_panel=None)] = None,
+    summary: Annotated[Text, summary_option()] = None,
     quiet: Annotated[bool, _option("quiet", rich_help_panel=None, help="No progress bars.")] = False,
     debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
 ) -> None:
     """Impute the embedded sample: hide known cells, fill them in, show scores and a picture."""
     session = Reporter(quiet, debug, interrupted="the demo was stopped")
-    with summarising(session, summary, command_of(context)), session.reporting():
+    with running(session, context, summary):
         from .demo import run_demo
+        from .tables.files import read_table_file
 
-        run_demo(output, seed, progress=not quiet)
+        result = run_demo(output, seed, progress=not quiet)
+        session.written += map(str, result.files)
+        if summary is not None:
+            incomplete, completed = (read_table_file(path).frame for path in result.files[:2])
+            session.facts |= column_counts(incomplete, completed)
+            session.facts["scores"] = records_of(result.scores)
 
 
 @app.command()
 def info(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A file of --save-model.")],
     json: Annotated[bool, typer.Option("--json", help="All of it, as JSON.")] = False,
+    summary: Annotated[Text, summary_option()] = None,
     debug: Annotated[bool, _option("debug", rich_help_panel=None)] = False,
 ) -> None:
     """Show what a saved model is: version, date, fitted table, schema, held-out scores, settings."""
     session = Reporter(False, debug)
-    with session.reporting():
+    with permissions_of(model), running(session, context, summary, model):
         from .cli_results import show_model
         from .modelfiles import MODEL, REMEDIES, describe_model
 
         facts = describe_model(model)
         with damage_as_error(repr(model), REMEDIES[MODEL]):
             text = show_model(facts, as_json=json)
+            session.facts |= model_facts(facts)
         write_bytes("-", f"{visible(text)}\n".encode())
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import typer
 
 from .errors import InputError, SettingError
 from .settings import SETTING_NAMES
 from .tables.csvtext import DEFAULT_MARKERS
-
-if TYPE_CHECKING:
-    import typer
 
 #: What --set may name: all that changes a result and has no option of its own.
 KNOWN_SETTINGS = (*SETTING_NAMES, "max_levels", "precision", "bootstrap_models", "empty")
@@ -41,6 +40,16 @@ KEEP_HELP = (
     "Repeatable."
 )
 ONLY_MISSING_HELP = "Exactly this word, and empty cells, are missing. Repeatable."
+
+
+def summary_option(panel: str | None = None) -> Any:
+    """The option ``--summary``, the same for every command; `cli_results.running` writes the file."""
+    return typer.Option(
+        "--summary",
+        metavar="FILE.json",
+        help="Counts, scores, warnings, seconds, paths and exit status, also of a failure.",
+        rich_help_panel=panel,
+    )
 
 
 def words_here(context: typer.Context) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -12,12 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from .cli_options import command_of
 from .errors import SettingError
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import typer
+
     from .imputer import DiffPuter
     from .runtime.reporting import Reporter
     from .tables.files import TableFile
+    from .tables.markers import MarkerWord
 
 
 def write_report_of(
@@ -194,7 +200,77 @@ def summarising(session: Reporter, path: str | None, command: str, *taken: str |
             **session.facts,
         }
         with suppress(OSError, DiffputerError, ValueError):
-            write_bytes(path, (json.dumps(facts, indent=2, default=str) + "\n").encode())
+            text = json.dumps(_finite(facts), indent=2, default=str, allow_nan=False)
+            write_bytes(path, f"{text}\n".encode())
+
+
+@contextmanager
+def running(
+    session: Reporter, context: typer.Context, summary: str | None, *taken: str | None
+) -> Iterator[None]:
+    """Run a command: its summary is written when it ends, and its errors become a sentence and an exit code.
+
+    Parameters
+    ----------
+    session : Reporter
+        Of the command. ``session.facts`` and ``session.written`` go to the summary.
+    context : typer.Context
+        Of the command.
+    summary : str or None
+        The file of ``--summary``.
+    *taken : str or None
+        Other files of the command, which the summary must not replace.
+    """
+    with summarising(session, summary, command_of(context), *taken), session.reporting():
+        yield
+
+
+def _finite(value: Any) -> Any:
+    """A value without NaN and infinite numbers, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table of scores, as JSON values."""
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
+    return rows
+
+
+def column_counts(frame: Any, completed: Any, marker_words: Sequence[MarkerWord] = ()) -> dict[str, Any]:
+    """Number of rows, and the observed, missing, imputed and left missing cells of every column."""
+    import dataclasses
+
+    from .tables.frames import read_table
+
+    before, after = read_table(frame), read_table(completed)
+    columns: list[dict[str, Any]] = []
+    for place, name in enumerate(before.names):
+        missing, left = int(before.missing[:, place].sum()), int(after.missing[:, place].sum())
+        counts = {"missing": missing, "imputed": missing - left, "left_missing": left}
+        words = [dataclasses.asdict(one) for one in marker_words if one.column == name]
+        columns.append({"name": name, "observed": before.n_rows - missing, **counts, "marker_words": words})
+    return {"rows": before.n_rows, "columns": columns}
+
+
+def model_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """What a summary holds of a saved model: counts and scores of every column, the fit, no cell's value."""
+    columns = [
+        {
+            "name": column["name"],
+            "kind": column["kind"],
+            "status": column["status"],
+            "observed": column.get("n_observed"),
+            "missing": column.get("n_missing"),
+            **({"held_out": column["held_out"]} if "held_out" in column else {}),
+        }
+        for column in facts["columns"]
+    ]
+    known = {name: facts[name] for name in ("bytes", "format_version", "engine", "seed", "fit")}
+    return {"model": facts["file"], "rows": facts["fit"]["rows"], "columns": columns, **known}
 
 
 def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[str, Any]:
@@ -205,19 +281,12 @@ def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[s
     from .tables.matching import match_columns
     from .tables.shifts import find_shifts
 
-    before, after = read_table(table.frame), read_table(completed)
-    columns: list[dict[str, Any]] = []
-    for place, name in enumerate(before.names):
-        missing, left = int(before.missing[:, place].sum()), int(after.missing[:, place].sum())
-        counts = {"missing": missing, "imputed": missing - left, "left_missing": left}
-        words = [dataclasses.asdict(one) for one in table.marker_words if one.column == name]
-        columns.append({"name": name, "observed": before.n_rows - missing, **counts, "marker_words": words})
-    facts: dict[str, Any] = {"rows": before.n_rows, "columns": columns}
+    facts = column_counts(table.frame, completed, table.marker_words)
     if imputer.__sklearn_is_fitted__():
         part = read_table(match_columns(table, imputer.schema_).part)
         shifts = {one.name: dataclasses.asdict(one) for one in find_shifts(imputer.schema_, part)}
         scores = imputer.held_out_scores_
-        for column in columns:
+        for column in facts["columns"]:
             name = column["name"]
             shift = shifts.get(name, {})
             column |= {key: shift[key] for key in shift if key not in column}

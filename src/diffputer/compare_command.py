@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, command_of, pair, words_here
-from .cli_results import check_report, summarising
+from .cli_options import KEEP_HELP, MISSING_HELP, ONLY_MISSING_HELP, pair, summary_option, words_here
+from .cli_results import check_report, column_counts, records_of, running
 from .comparing.waiting import wait_quietly
 from .errors import SettingError
 from .runtime.progress import share_progress
@@ -56,7 +56,6 @@ _Kind = _option(
 )
 _Report = _option("report", _OUT, "FILE.html", "Write a report: one file that needs nothing else.")
 _Output = _option("output", _OUT, "FILE", "Also fill in the table with the best method, and write it there.")
-_Summary = _option("summary", _OUT, "FILE.json", "Warnings, seconds and exit status, also of a failure.")
 _Quiet = _option("quiet", _OUT, None, "No progress bar, no notes: only the name of the best method.")
 _Debug = _option("debug", _OUT, None, "Show the traceback of an error.")
 _Methods = _option(
@@ -95,7 +94,7 @@ def compare(
     kind: Annotated[Texts, _Kind] = None,
     report: Annotated[Text, _Report] = None,
     output: Annotated[Text, _Output] = None,
-    summary: Annotated[Text, _Summary] = None,
+    summary: Annotated[Text, summary_option(_OUT)] = None,
     methods: Annotated[Text, _Methods] = None,
     time_budget: Annotated[float, _Budget] = 120.0,
     repeats: Annotated[int, _Repeats] = 3,
@@ -120,8 +119,7 @@ def compare(
     wait_quietly(os.environ)  # before anything heavy is imported: the table is filled in in this process
     with (
         permissions_of(input),
-        summarising(session, summary, command_of(context), input, output, report),
-        session.reporting(),
+        running(session, context, summary, input, output, report),
         share_progress(not quiet) as progress,
     ):
         _check_targets(input, report, output)
@@ -161,13 +159,19 @@ def compare(
                 filling_share=0.0 if output is None else FILLING_SHARE,
                 **wishes,
             )
+        if summary is not None:
+            session.facts |= column_counts(table.frame, table.frame, table.marker_words)
+            session.facts |= {"best": result.best, "scores": records_of(result.table)}
         _show(session, result, to_error=output == "-")
         if report is not None:
             with stage("report"):
                 result.report(report, source=input, reading=reading)
             session.written.append(report)
         if output is not None and not result.interrupted and result.has_compared:
-            _fill(table, result, output, choose_settings(result, started + time_budget, device), quiet)
+            settings = choose_settings(result, started + time_budget, device)
+            completed = _fill(table, result, output, settings, quiet)
+            if summary is not None:
+                session.facts |= column_counts(table.frame, completed, table.marker_words)
             session.written.append(output)
         if session.written:
             session.say(f"wrote {' and '.join(session.written)}")
@@ -258,7 +262,7 @@ def _brief(words: str) -> str:
     return words.replace("more than ", ">").replace("less than ", "<").replace("under ", "<")
 
 
-def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str, Any], quiet: bool) -> None:
+def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str, Any], quiet: bool) -> Any:
     from .tables.files import write_table_file
 
     if quiet and result.best.startswith("diffputer-"):
@@ -267,3 +271,4 @@ def _fill(table: TableFile, result: Comparison, output: str, settings: dict[str,
         completed = result.impute(table.frame, **settings)
     with stage("write"):
         write_table_file(output, table, completed)
+    return completed

@@ -385,7 +385,7 @@ def test_the_command_simulates_summarises_and_shows(tmp_path, monkeypatch):
     assert "MCAR 20 %" in done.stdout
     assert "Nonlinear truth, 60 rows, 2 draws, 2 repetitions" in done.stdout
     assert Path("a.png").stat().st_size > 10_000
-    with open("a.summary.csv", newline="") as file:
+    with open("a.table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == SUMMARY_FIELDS
     assert {row["repetitions"] for row in rows} == {"2"}
@@ -397,18 +397,18 @@ def test_the_command_simulates_summarises_and_shows(tmp_path, monkeypatch):
     )
     # Another machine does other repetitions, and both are merged.
     assert command(*few, "--repetitions", "2:3", "--rates", "0.2", "--out", "b.csv").exit_code == 0
-    done = command("--summary-of", "a.csv", "b.csv", "--summary", "both.csv", "--format", "markdown")
+    done = command("--from-rows", "a.csv", "b.csv", "--table", "both.csv", "--format", "markdown")
     assert done.exit_code == 0
     lines = read_summary("both.csv")
     assert {line.repetitions for line in lines} == {3}
     assert done.stdout == write_part(make_report(lines))
     assert "| MICE (scikit-learn) | " in done.stdout
-    pooled = command("--table-of", "a.summary.csv", "b.summary.csv", "--summary", "pooled.csv")
+    pooled = command("--from-table", "a.table.csv", "b.table.csv", "--table", "pooled.csv")
     assert pooled.exit_code == 0
     assert {line.repetitions for line in read_summary("pooled.csv")} == {3}
     assert re.search(r"\| MICE \(scikit-learn\) \|.*×1\.00 \|", done.stdout)
     Path("page.md").write_text(f"# Page\n\n{BEGIN}\nold\n{END}\nend\n")
-    assert command("--table-of", "both.csv", "--page", "page.md").exit_code == 0
+    assert command("--from-table", "both.csv", "--page", "page.md").exit_code == 0
     assert Path("page.md").read_text() == f"# Page\n\n{BEGIN}\n{done.stdout}{END}\nend\n"
 
 
@@ -447,11 +447,12 @@ def test_failures_end_with_code_1_and_are_told(tmp_path):
         (["--set", "odd=1"], "--set must name parameters of DiffPuter, however: odd"),
         (["--format", "odd"], "--format must be one of terminal, markdown"),
         (["--figure", "a.gif"], "--figure must end in .png or .svg"),
-        (["--summary-of"], "Files belong to --summary-of or --table-of, however: there are none"),
-        (["a.csv"], "Files belong to --summary-of or --table-of, however: neither is given"),
-        (["--summary-of", "--table-of", "a.csv"], "exclude each other"),
-        (["--summary-of", "no.csv"], "Raw rows must be files, however: no.csv cannot be found"),
-        (["--table-of", "no.csv"], "A summary must be a file, however: no.csv"),
+        (["--from-rows"], "Files belong to --from-rows or --from-table, however: there are none"),
+        (["a.csv"], "Files belong to --from-rows or --from-table, however: neither is given"),
+        (["--from-rows", "--from-table", "a.csv"], "exclude each other"),
+        (["--from-rows", "no.csv"], "Raw rows must be files, however: no.csv cannot be found"),
+        (["--summary", "both.csv"], "--summary is a JSON file; got 'both.csv'"),
+        (["--from-table", "no.csv"], "A coverage table must be a file, however: no.csv"),
     ],
 )
 def test_mistakes_are_explained(arguments, words, tmp_path, monkeypatch):
@@ -466,7 +467,7 @@ def test_a_page_without_marks_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(Path("raw.csv"), "complete")
     Path("page.md").write_text("# Page\n")
-    done = command("--summary-of", "raw.csv", "--page", "page.md")
+    done = command("--from-rows", "raw.csv", "--page", "page.md")
     assert done.exit_code == 2
     assert "A page must have the lines" in done.stderr
     assert Path("page.md").read_text() == "# Page\n"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..cli_options import command_of
-from ..cli_results import summarising
+from ..cli_options import summary_option
+from ..cli_results import running
 from ..errors import SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter, visible
 from ..tables.paths import write_bytes
@@ -41,9 +41,7 @@ _Data = typer.Option(
 _Debug = typer.Option("--debug", help="Show the traceback of an error.")
 _DebugRuns = typer.Option("--debug", help="Show tracebacks, of runs that fail too, and what runs write.")
 _Quiet = typer.Option("--quiet", "-q", help="Only warnings and errors.")
-_Summary = typer.Option(
-    "--summary", metavar="FILE.json", help="Warnings, seconds and exit status, also of a failure."
-)
+_Summary = summary_option()
 _Suite = typer.Argument(
     metavar="SUITE", help="A name that [bold]diffputer bench list[/] shows, or a TOML file."
 )
@@ -76,14 +74,19 @@ _Accept = typer.Option("--accept-changed", help="Keep tables that are not those 
 
 @app.command("list")
 def list_all(
+    context: typer.Context,
     data: Annotated[str | None, _Data] = None,
+    summary: Annotated[str | None, _Summary] = None,
     debug: Annotated[bool, _Debug] = False,
 ) -> None:
     """Show the suites, the data sets (present or missing) and the methods (what each is, what it cannot)."""
-    with Reporter(debug=debug).reporting():
-        from .listing import print_lists
+    session = Reporter(debug=debug)
+    with running(session, context, summary):
+        from .listing import count_lists, print_lists
 
         print_lists(data)
+        if summary is not None:
+            session.facts |= count_lists(data)
 
 
 @app.command()
@@ -107,11 +110,11 @@ def data(
     [cyan]diffputer bench data --raw downloads[/]  for a machine without a network
     """
     session = Reporter(quiet, debug, interrupted="stopped; the same command fetches what is missing")
-    with summarising(session, summary, command_of(context)), session.reporting():
+    with running(session, context, summary):
         from .datasets import PAPER_DATASETS
         from .fetch import fetch_datasets
 
-        fetch_datasets(
+        paths = fetch_datasets(
             names or PAPER_DATASETS,
             data,
             raw_folder=raw,
@@ -119,6 +122,7 @@ def data(
             accept_changed=accept_changed,
             report=session.say,
         )
+        session.facts["data_sets"] = [str(path) for path in paths]
 
 
 @app.command()
@@ -154,7 +158,7 @@ def run(
     [cyan]diffputer bench run paper-mcar --methods diffputer-balanced --seeds 0,1 --device cuda[/]
     """
     session = Reporter(quiet, debug)
-    with summarising(session, summary, command_of(context), suite), session.reporting():
+    with running(session, context, summary, suite):
         from .suites import Limits, load_suite
 
         chosen = load_suite(suite)

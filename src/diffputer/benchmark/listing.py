@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +38,26 @@ def print_lists(data: str | None = None, console: Console | None = None) -> None
         console.print(table)
         console.print()
     console.print(f"data sets are looked for in {folder}", soft_wrap=True, markup=False)
+
+
+def count_lists(data: str | None = None) -> dict[str, Any]:
+    """Number of suites, of data sets (present, missing) and of methods (installed, not installed).
+
+    Parameters
+    ----------
+    data : str, optional
+        Folder of the data sets.
+    """
+    folder = find_folder(data)
+    present = [_is_present(name, data) for name in read_facts(folder)]
+    present += [_is_present(base, data) for base in VARIANTS.values()] + [True] * len(BUILTIN)
+    installed = [not find_lack(name) for name in METHODS]
+    return {
+        "folder": str(folder),
+        "suites": len(list_suites()),
+        "data_sets": {"present": present.count(True), "missing": present.count(False)},
+        "methods": {"installed": installed.count(True), "not_installed": installed.count(False)},
+    }
 
 
 def _suites(data: str | None) -> Table:

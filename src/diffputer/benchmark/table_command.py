@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..cli_options import command_of
-from ..cli_results import summarising
+from ..cli_options import summary_option
+from ..cli_results import running
 from ..errors import InputError, SettingError
 from ..runtime.reporting import EXIT_FAILURE, Reporter, make_console, visible
 
@@ -103,10 +103,7 @@ def table(
         Path | None,
         typer.Option(metavar="DIR", help="Write every figure that the rows allow here, as PNG and SVG."),
     ] = None,
-    summary: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.json", help="Warnings, seconds and exit status, also of a failure."),
-    ] = None,
+    summary: Annotated[str | None, summary_option()] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Show results beside the paper's numbers: means over masks, ratios, ranks and tests."""
@@ -116,7 +113,7 @@ def table(
 
     session = Reporter(debug=debug)
     taken = [*suite, None if output is None else str(output)]
-    with summarising(session, summary, command_of(context), *taken), session.reporting():
+    with running(session, context, summary, *taken):
         kind = _choose_format(format, output)
         if setting not in (*SETTINGS, "both"):
             raise SettingError(
@@ -126,6 +123,8 @@ def table(
         rows = _read_rows(suite)
         results, about = _admit(rows, suite), ""
         too_few = _warn_of_refused(session, results)
+        refused = sum(len(refusal.rows) for refusal in results.refused)
+        session.facts["rows"] = {"kept": len(results.final) + len(results.curve), "refused": refused}
         if record:
             results, about = _keep_record(rows, len(results.final), suite)
         results = _select(results, mechanism, method)

@@ -1,4 +1,4 @@
-"""``diffputer bench coverage``: simulate, summarise, show."""
+"""``diffputer bench coverage``: simulate, pool into a coverage table, show."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...cli_options import summary_option
+from ...cli_results import running
 from ...errors import InputError, SettingError
 from ...runtime.reporting import EXIT_FAILURE, Reporter, make_console, visible
 
@@ -22,20 +24,21 @@ FORMATS = ("terminal", "markdown")
 
 
 def coverage(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Of --summary-of and --table-of.", show_default=False),
+        typer.Argument(metavar="[FILE]...", help="Of --from-rows and --from-table.", show_default=False),
     ] = None,
-    summary_of: Annotated[
+    from_rows: Annotated[
         bool,
-        typer.Option("--summary-of", help="Simulate nothing: summarise the raw rows in FILE..., merged."),
+        typer.Option("--from-rows", help="Simulate nothing: take the raw rows in FILE..., merged."),
     ] = False,
-    table_of: Annotated[
+    from_table: Annotated[
         bool,
         typer.Option(
-            "--table-of",
-            help="Simulate nothing: show the summaries in FILE..., pooled: each must be of repetitions of "
-            "its own.",
+            "--from-table",
+            help="Simulate nothing: show the coverage tables in FILE..., pooled: each must be of repetitions "
+            "of its own.",
         ),
     ] = False,
     repetitions: Annotated[
@@ -69,14 +72,15 @@ def coverage(
     ),
     workers: Annotated[int, typer.Option(min=1, help="Processes, of one thread each.")] = 1,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
-    summary: Annotated[
+    table: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Where the summary, or that of all summaries, goes.",
-            show_default="beside the raw rows: NAME.summary.csv",
+            metavar="FILE.csv",
+            help="Where the coverage table goes: a line for each cell, method and estimand.",
+            show_default="beside the raw rows: NAME.table.csv",
         ),
     ] = None,
+    summary: Annotated[str | None, summary_option()] = None,
     format: Annotated[str, typer.Option(metavar="|".join(FORMATS), help="Of the tables.")] = "terminal",
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the picture into FILE (.png or .svg).")
@@ -93,34 +97,41 @@ def coverage(
 
     [cyan]diffputer bench coverage --repetitions 200 --workers 16 --out rows.csv[/]
 
-    [cyan]diffputer bench coverage --summary-of rows.csv other.csv --summary both.csv[/]
+    [cyan]diffputer bench coverage --from-rows rows.csv other.csv --table both.csv[/]
 
-    [cyan]diffputer bench coverage --table-of both.csv --format markdown --figure coverage.png[/]
+    [cyan]diffputer bench coverage --from-table both.csv --format markdown --figure coverage.png[/]
     """
     session = Reporter(quiet, debug)
+    paths = [*(files or []), out, table, figure, page]
     with session.reporting():
+        if summary is not None and summary.lower().endswith(".csv"):
+            raise SettingError(
+                f"--summary is a JSON file; got {summary!r}. Write the coverage table with --table."
+            )
+    with running(session, context, summary, *(str(path) for path in paths if path is not None)):
         if format not in FORMATS:
             raise SettingError(f"--format must be one of {', '.join(FORMATS)}, however: {format!r} is not.")
         if figure is not None and figure.suffix.lower() not in (".png", ".svg"):
             raise SettingError(f"--figure must end in .png or .svg, however: {str(figure)!r} does not.")
-        if summary_of and table_of:
-            raise SettingError("--summary-of and --table-of exclude each other, however: both are given.")
-        if (summary_of or table_of) != bool(files):
+        if from_rows and from_table:
+            raise SettingError("--from-rows and --from-table exclude each other, however: both are given.")
+        if (from_rows or from_table) != bool(files):
             raise SettingError(
-                "Files belong to --summary-of or --table-of, however: "
+                "Files belong to --from-rows or --from-table, however: "
                 + ("there are none." if not files else "neither is given.")
             )
         failed = 0
-        if table_of:
-            lines = _read_summaries(session, files or [], summary)
+        if from_table:
+            lines = _read_tables(session, files or [], table)
         else:
             sources = files or [out]
-            if not summary_of:
+            if not from_rows:
                 failed = _simulate(
                     session, out, repetitions, designs, mechanisms, rates, methods, rows, draws,
                     _read_settings(quality, settings or []), workers, retry_failed,
                 )  # fmt: skip
-            lines = _summarise(session, sources, summary or sources[0].with_suffix(".summary.csv"))
+            lines = _summarise(session, sources, table or sources[0].with_suffix(".table.csv"))
+        session.facts |= {"lines": len(lines), "failures": failed}
         _show(session, lines, format, figure, page)
         if failed:
             sys.exit(EXIT_FAILURE)
@@ -148,7 +159,7 @@ def _simulate(
 
     session.interrupted = (
         f"stopped; what was done is in {out}: the same command goes on from there, and "
-        f"diffputer bench coverage --summary-of {out} summarises it"
+        f"diffputer bench coverage --from-rows {out} makes the table of it"
     )
     entries, lacking = find_entries(_split(methods) or list(default_methods()), parameters)
     for name, reason in lacking.items():
@@ -190,7 +201,7 @@ def _summarise(session: Reporter, sources: Sequence[Path], target: Path) -> list
     return lines
 
 
-def _read_summaries(session: Reporter, files: Sequence[Path], target: Path | None) -> list[Line]:
+def _read_tables(session: Reporter, files: Sequence[Path], target: Path | None) -> list[Line]:
     from .summary import pool, read_summary
 
     lines = pool(line for path in files for line in read_summary(path))
@@ -204,7 +215,7 @@ def _write(session: Reporter, lines: Sequence[Line], target: Path) -> None:
 
     write_summary(target, lines)
     session.written.append(str(target))
-    session.say(f"the summary is in {target}")
+    session.say(f"the coverage table is in {target}")
 
 
 def _show(
@@ -224,6 +235,7 @@ def _show(
         if BEGIN not in text or END not in text:
             raise InputError(f"A page must have the lines {BEGIN} and {END}, however: {page} has not.")
         page.write_text(put_into_page(text, write_part(report)), encoding="utf-8")
+        session.written.append(str(page))
     elif format == "markdown":
         sys.stdout.write(visible(write_part(report)))
     else:
@@ -234,6 +246,7 @@ def _show(
 
         figure.parent.mkdir(parents=True, exist_ok=True)
         (save_svg if figure.suffix.lower() == ".svg" else save_png)(draw_coverage(lines), figure)
+        session.written.append(str(figure))
         session.say(f"the picture is in {figure}")
 
 

@@ -257,12 +257,14 @@ def read_summary(path: str | os.PathLike[str]) -> list[Line]:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != SUMMARY_FIELDS:
                 raise InputError(
-                    f"A summary must have the columns of this version, however: {path} has other ones. "
-                    "Make it from its raw rows: diffputer bench coverage --summary-of RAW."
+                    f"A coverage table must have the columns of this version, however: {path} has others. "
+                    "Make it from its raw rows: diffputer bench coverage --from-rows RAW."
                 )
             return [_read(row) for row in reader]
     except OSError as error:
-        raise InputError(f"A summary must be a file, however: {path} cannot be read. {error}") from error
+        raise InputError(
+            f"A coverage table must be a file, however: {path} cannot be read. {error}"
+        ) from error
 
 
 def _read(row: Mapping[str, str]) -> Line:
