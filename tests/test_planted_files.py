@@ -18,6 +18,8 @@ PLANTED = (
     "typing", "joblib", "cupy", "runpy", "__future__", "sitecustomize", "usercustomize", "pip",
 )  # fmt: skip
 BIN = Path(sys.executable).parent
+#: Folder of the package under test; another version may be installed.
+ROOT = str(Path(diffputer.__file__).parents[1])
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def start(folder: Path, *command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     ran = folder / "ran"
     assert not ran.exists(), ran.read_text()
@@ -90,8 +92,7 @@ def test_workers_are_of_the_package_that_starts_them(tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "diffputer").mkdir(parents=True)
     (other / "diffputer" / "__init__.py").write_text("raise ImportError('another one')\n")
-    root = str(Path(diffputer.__file__).parents[1])
-    code = f"import sys; sys.path.insert(0, {root!r}); from diffputer.cli import main; main()"
+    code = f"import sys; sys.path.insert(0, {ROOT!r}); from diffputer.cli import main; main()"
     environment = os.environ | {"PYTHONPATH": str(other), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code, "compare", "survey.csv", "--methods", "mean,median", "--quiet"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
