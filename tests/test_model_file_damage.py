@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from diffputer import DiffPuter, ModelFileError
 
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER, ugly_frame
-from .fuzz.model_files import _tensors, change, mutations, pack, paths, relabel, reshape, unpack
+from .fuzz.model_files import RELABELLED, _tensors, change, mutations, pack, paths, relabel, reshape, unpack
 
 MODELS: dict[str, dict[str, Any]] = {
     "conditional": {**TINY, "boosted_trees": 8, "bounds": {"size": (0, None)}},
@@ -66,6 +69,45 @@ def test_tensors_of_another_type_or_shape_are_refused(saved: Path, tmp_path: Pat
         for way in (relabel, reshape):
             what, changed = way(data, Choice())  # type: ignore[arg-type]
             assert load_bytes(changed, tmp_path / "m") is None, what
+
+
+def test_the_digest_covers_types_and_shapes(saved: Path, tmp_path: Path) -> None:
+    """Of a file whose tensors are relabelled while its digest stays."""
+    data = saved.read_bytes()
+    for name, one in _tensor_headers(data).items():
+        for changed in ({"dtype": RELABELLED[one["dtype"]]}, {"shape": [1, *one["shape"]]}):
+            header, _, body = unpack(data)
+            header[name] |= changed
+            head = json.dumps(header).encode()
+            damaged = struct.pack("<Q", len(head)) + head + body
+            assert load_bytes(damaged, tmp_path / "m") is None, (name, changed)
+
+
+def _tensor_headers(data: bytes) -> dict[str, dict[str, Any]]:
+    header = unpack(data)[0]
+    return {name: header[name] for name in _tensors(header)}
+
+
+def test_a_larger_network_than_the_tensors_are_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    """The file is written by ``save``, so that its digest is right."""
+    imputer = DiffPuter(random_state=0, **{**TINY, "max_steps": 3, "held_out": 0}).fit(ugly_frame())
+    imputer.save(tmp_path / "model")
+    engine = imputer._result.engine  # type: ignore[union-attr]
+    engine.settings = dataclasses.replace(engine.settings, mlp_width=3_000, mlp_depth=20)  # 0.7 GB
+    imputer.save(tmp_path / "large")
+    code = (
+        "import resource, sys\n"
+        "from diffputer import DiffPuter, ModelFileError\n"
+        "DiffPuter.load(sys.argv[1])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n"
+        "    DiffPuter.load(sys.argv[2])\n"
+        "except ModelFileError:\n"
+        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), str(tmp_path / "large")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000  # KiB
 
 
 def test_every_fact_of_another_type_is_refused(saved: Path, tmp_path: Path) -> None:
