@@ -18,6 +18,7 @@ from diffputer.errors import InputError, MemoryLimitError
 from diffputer.runtime import memory
 from diffputer.runtime.memory import check_memory, enough_memory, free_bytes
 from diffputer.tables.files import read_table_file
+from diffputer.tables.paths import read_bytes
 
 from ..cli_tools import run
 
@@ -182,6 +183,13 @@ def test_a_parquet_file_that_declares_too_much_is_refused(
     monkeypatch.setattr(memory, "free_bytes", lambda: 10_000)
     with pytest.raises(MemoryLimitError, match="Take fewer rows"):
         read_table_file(tmp_path / "zeros.parquet")
+
+
+def test_without_an_option_a_gzipped_file_is_decompressed_up_to_a_gibibyte(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.csv.gz"
+    path.write_bytes(gzip.compress(bytes(1 << 24)) * 65)  # one MiB that holds 1,040
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        read_bytes(path)
 
 
 def test_a_high_limit_of_decompression_takes_no_memory(tmp_path: Path) -> None:
