@@ -46,3 +46,15 @@ def test_estimates_outside_of_their_interval_are_marked(seed: int, level: float,
     assert not sure.outside["yes"].any()
     if sure.outside.to_numpy().any():
         assert f"{int(sure.outside.to_numpy().sum())} estimates" in repr(sure)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.filterwarnings("ignore::diffputer.errors.DataWarning")
+def test_intervals_contain_medians_that_rounding_and_rules_moved(seed: int) -> None:
+    frame = table_of(seed)[["count", "price", "yes", "total"]]
+    rules = {"derived": {"total": "count + price"}, "inequalities": ["count <= price"]}
+    quick = {"max_steps": 3, "held_out": 0, "boosted_trees": 0}  # trees move estimates besides
+    imputer = DiffPuter(random_state=0, estimate="median", **rules, **quick).fit(frame)
+    full, sure = imputer.transform(frame), imputer.uncertainty(frame, level=0.2)
+    for name in frame:
+        assert full[name].between(sure.lower[name], sure.upper[name]).all(), name
