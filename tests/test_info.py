@@ -204,7 +204,7 @@ def test_a_summary_never_takes_the_place_of_another_file(
             continue
         done = CliRunner().invoke(app, [*words, "--summary", summary])
         assert done.exit_code == 2
-        assert "--summary" in done.stderr
+        assert "--summary needs a file of its own" in done.stderr
     assert [Path(name).read_text() for name in names] == ["x,y\n1,2\n"] * len(names)
 
 
