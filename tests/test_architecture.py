@@ -16,6 +16,7 @@ LAYERS = [
     {"settings"},
     {"runtime"},
     {"tables", "diffusion"},
+    {"models"},
     {"held_out", "trace", "modelfiles"},
     {"em_state"},
     {"em"},

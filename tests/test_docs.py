@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diffputer import demo, settings
-from diffputer.settings import CONDITIONAL, FAST, ConditionalSettings, PaperSettings
+from diffputer.settings import CONDITIONAL, FAST, MASKED, ConditionalSettings, MaskedSettings, PaperSettings
 
 from .conftest import TINY, TINY_PAPER, ugly_frame
 
@@ -131,20 +132,29 @@ def test_the_settings_page_has_every_setting_of_the_papers_engine_with_its_value
         assert cells[-1]
 
 
-def test_the_settings_page_has_every_setting_of_the_conditional_engine_with_its_values() -> None:
+@pytest.mark.parametrize(
+    ("heading", "sort", "presets"),
+    [
+        ("Conditional engine", ConditionalSettings, CONDITIONAL),
+        ("Masked diffusion", MaskedSettings, MASKED),
+    ],
+)
+def test_the_settings_page_has_every_setting_of_an_engine_with_its_values(
+    heading: str, sort: Any, presets: dict[tuple[str, bool], dict[str, Any]]
+) -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
-    lines = section(page, "Conditional engine")
+    lines = section(page, heading)
     columns = [(quality, on_gpu) for on_gpu in (False, True) for quality in ("fast", "balanced", "best")]
     head = ["setting", *(f"{'GPU' if on_gpu else 'CPU'} {quality}" for quality, on_gpu in columns), "meaning"]
     header = next(line for line in lines if line.startswith("| setting"))
     assert [cell.strip() for cell in header.strip("| ").split("|")] == head
     rows = table(lines)
-    assert list(rows) == [field.name for field in dataclasses.fields(ConditionalSettings)]
-    for field in dataclasses.fields(ConditionalSettings):
+    assert list(rows) == [field.name for field in dataclasses.fields(sort)]
+    for field in dataclasses.fields(sort):
         cells = rows[field.name]
         assert len(cells) == 7
         for cell, column in zip(cells, columns, strict=False):
-            value = CONDITIONAL[column].get(field.name, field.default)
+            value = presets[column].get(field.name, field.default)
             assert holds(cell, value), (field.name, column, cell, value)
         assert cells[-1]
 

@@ -24,6 +24,7 @@ from diffputer.settings import (
     QUALITIES,
     SETTING_NAMES,
     ConditionalSettings,
+    MaskedSettings,
     PaperSettings,
     resolve_settings,
 )
@@ -63,12 +64,14 @@ def test_help_says_which_engine_each_setting_belongs_to() -> None:
     text = (DiffPuter.__doc__ or "").split("Other Parameters")[1].split("Attributes")[0]
     both, rest = text.split("Of both engines")
     conditional, rest = rest.split("Of the conditional engine.")
+    paper, masked = rest.split("Of the paper's engine.")
     told = [
         {name for name in SETTING_NAMES if re.search(rf"\b{name}\b", part)}
-        for part in (both, conditional, rest)
+        for part in (both, conditional, paper, masked)
     ]
-    own = [{field.name for field in dataclasses.fields(s)} for s in (ConditionalSettings, PaperSettings)]
-    assert told == [own[0] & own[1], own[0] - own[1], own[1] - own[0]]
+    sorts = (ConditionalSettings, PaperSettings, MaskedSettings)
+    own = [{field.name for field in dataclasses.fields(s)} for s in sorts]
+    assert told == [own[0] & own[1], own[0] - own[1], own[1] - own[0], own[2] - own[0] - own[1]]
 
 
 def test_the_conditional_engine_is_the_default() -> None:

@@ -25,6 +25,7 @@ from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
 from .engines import make_engine
 from .engines.conditional import ConditionalEngine
+from .engines.masked import MaskedEngine
 from .errors import InputError, InputTypeError, SettingError, damage_as_error
 from .imputations import Imputations
 from .modelfiles import MODEL, REMEDIES
@@ -133,6 +134,8 @@ planned_steps
         Of the conditional engine.
     network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn
         Of the paper's engine.
+    classes
+        Of ``engine="masked"``, the next default: :class:`diffputer.settings.MaskedSettings`.
 
     Attributes
     ----------
@@ -383,7 +386,7 @@ planned_steps
         if self._result is None:
             return Uncertainty.of_cells(table, self._encoder, encoded.x, None)
         engine = self._on_device(self._result).engine
-        if not isinstance(engine, ConditionalEngine):
+        if not isinstance(engine, ConditionalEngine | MaskedEngine):
             raise SettingError(
                 "Uncertainty without drawing needs engine='conditional', however: this imputer has "
                 f"engine={engine.name!r}. Use sample, and look at the spread of its draws."

@@ -120,6 +120,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         rate_decay_from: float | None = None,
         noised_share: float | None = None,
         planned_steps: int | None = None,
+        classes: int | None = None,
     ) -> None:
         self.engine = engine
         self.quality = quality
@@ -179,6 +180,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.rate_decay_from = rate_decay_from
         self.noised_share = noised_share
         self.planned_steps = planned_steps
+        self.classes = classes
 
     def _check_parameters(self) -> tuple[torch.device, Settings]:
         """Refuse what cannot be, and give the device and the settings that the parameters mean."""

@@ -38,7 +38,7 @@ from .modelfiles import (
     to_text,
     write_container,
 )
-from .settings import ConditionalSettings, PaperSettings, Settings
+from .settings import ConditionalSettings, MaskedSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.schema import Schema, from_plain, to_plain
 from .trace import EMRound, FitFacts
@@ -162,7 +162,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_result(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], encoder: TableEncoder) -> EMResult:
-    sorts = {"paper": PaperSettings, "conditional": ConditionalSettings}
+    sorts = {"paper": PaperSettings, "conditional": ConditionalSettings, "masked": MaskedSettings}
     given = (facts["settings"], *facts["resampled"])
     all_settings: list[Settings] = [sorts[facts["engine"]](**one) for one in given]
     # Before anything is made: the tensors that are there bound what is.
@@ -173,7 +173,7 @@ def _read_result(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], encode
     if 1 + sum(map(len, parts)) != len(tensors):
         raise ValueError("it has tensors that belong to nothing")
     for settings, part in zip(all_settings, parts, strict=True):
-        check_declared(describe_tensors(part), declared_tensors(encoder.n_levels, settings))
+        check_declared(describe_tensors(part), declared_tensors(encoder.n_levels, settings, part))
     bounds = _read_bounds(tensors["bounds"], encoder.width)
     engines = []
     for settings, part in zip(all_settings, parts, strict=True):

@@ -16,10 +16,14 @@ from typing import Any
 
 from .errors import SettingError
 
-ENGINES = ("conditional", "paper")
+ENGINES = ("conditional", "paper", "masked")
 DEFAULT_ENGINE = ENGINES[0]
 #: Which qualities an engine knows; "auto" is the first that suits the device.
-QUALITIES = {"conditional": ("auto", "fast", "balanced", "best"), "paper": ("auto", "fast", "paper")}
+QUALITIES = {
+    "conditional": ("auto", "fast", "balanced", "best"),
+    "paper": ("auto", "fast", "paper"),
+    "masked": ("auto", "fast", "balanced", "best"),
+}
 ESTIMATES = ("mean", "median")
 #: What numbers without any observed value get: zero, as in scikit-learn, or nothing.
 EMPTY = ("zero", "keep")
@@ -236,7 +240,109 @@ CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
     },
 }  # fmt: skip
 
-Settings = PaperSettings | ConditionalSettings
+
+@dataclass(frozen=True)
+class MaskedSettings:
+    """The constants of masked diffusion."""
+
+    # EM
+    em_rounds: int = 1
+    """Rounds at most; the first trains on observed cells only."""
+    em_patience: int = 1
+    """Rounds without a better score on held-out cells before EM stops."""
+    held_out: float = 0.05
+    """Share of the observed cells kept back to choose when to stop, weights and temperatures."""
+
+    # Networks
+    mlp_members: int = 0
+    """Residual MLPs in the ensemble; 0 leaves them out."""
+    mlp_width: int = 512
+    """Their width."""
+    mlp_depth: int = 4
+    """Their residual blocks."""
+    attention_members: int = 4
+    """Networks with attention between columns in the ensemble; 0 leaves them out."""
+    attention_width: int = 128
+    """Width of a column in them, a multiple of 32."""
+    attention_depth: int = 6
+    """Their blocks of attention and MLP."""
+    dropout: float = 0.1
+    """Share of hidden units that a training step leaves out."""
+
+    # Trees
+    boosted_trees: int = 0
+    """Rounds of boosting for each column at most; 0 leaves trees out."""
+
+    # Training
+    copied_patterns: float = 0.75
+    """Share of the rows that mask what another row misses; the others mask cells at a random rate."""
+    learning_rate: float = 3e-3
+    """Step size of AdamW and of Muon."""
+    rate_decay_from: float = 0.3
+    """Share of the training steps after which the learning rate falls evenly to zero."""
+    weight_decay: float = 0.0
+    """Decay of the weights, in units of the step size."""
+    batch_size: int = 1024
+    """Rows a training step, for each member."""
+    planned_steps: int = 2_700
+    """Training steps; doubled, and doubled again, while the held-out loss still falls."""
+    max_steps: int = 8_100
+    """Training steps at most."""
+    max_epochs: int = 1_000
+    """Passes over the table at most, but 2,000 steps are always allowed."""
+    patience: int = 1_000
+    """Steps without a better held-out loss before it stops, at most: half of those that led to the best loss,
+    and 200, are enough."""
+    weight_average: float = 0.999
+    """Decay a step of the averaged weights."""
+
+    # Support and draws
+    classes: int = 64
+    """Classes of a numeric column at most: atoms and quantile bins."""
+    sampling_steps: int = 20
+    """Steps of a draw at most: missing cells are unmasked one by one, and in blocks where there are more."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.mlp_members + self.attention_members == 0:
+            raise SettingError(
+                "An ensemble needs a member; got mlp_members=0 and attention_members=0. Set one of them to 1 "
+                "or more."
+            )
+        if self.attention_width % 32:
+            raise SettingError(
+                f"`attention_width` must be a multiple of 32; got {self.attention_width}. Choose 32 or 64."
+            )
+
+
+#: What the qualities of masked diffusion change, on a GPU and on a CPU.
+MASKED: dict[tuple[str, bool], dict[str, Any]] = {
+    ("fast", True): {
+        "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500, "max_steps": 1_500,
+    },
+    ("balanced", True): {},
+    ("best", True): {
+        "mlp_members": 8, "attention_members": 8, "planned_steps": 6_000, "max_steps": 18_000,
+        "patience": 1_500,
+    },
+    ("fast", False): {
+        "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
+        "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
+        "weight_average": 0.995, "classes": 32,
+    },
+    ("balanced", False): {
+        "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
+        "batch_size": 256, "planned_steps": 5_000, "max_steps": 5_000, "max_epochs": 160, "patience": 1_000,
+        "weight_average": 0.998,
+    },
+    ("best", False): {
+        "boosted_trees": 100, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
+        "mlp_depth": 3, "batch_size": 256, "planned_steps": 12_000, "max_steps": 12_000, "patience": 2_500,
+        "attention_members": 1,
+    },
+}  # fmt: skip
+
+Settings = PaperSettings | ConditionalSettings | MaskedSettings
 
 _CHOICES = {
     "network_per_round": ("fresh", "warm"),
@@ -280,6 +386,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "weight_decay": (0.0, 1e3, True),
     "rate_decay_from": (0.0, 1.0, True),
     "noised_share": (0.0, 1.0, False),
+    "classes": (8, 1_024, True),
 }
 
 
@@ -316,7 +423,7 @@ def _check(settings: Settings) -> None:
             whole = field.type == "int"
             check_number(field.name, value, low, high, closed=closed, whole=whole)
             object.__setattr__(settings, field.name, int(value) if whole else float(value))
-    if settings.sigma_min >= settings.sigma_max:
+    if not isinstance(settings, MaskedSettings) and settings.sigma_min >= settings.sigma_max:
         raise SettingError(
             f"sigma_min must be below sigma_max, however: sigma_min={settings.sigma_min}, "
             f"sigma_max={settings.sigma_max}. Lower the one, or raise the other."
@@ -326,9 +433,10 @@ def _check(settings: Settings) -> None:
 _NAMES = {
     "paper": tuple(field.name for field in dataclasses.fields(PaperSettings)),
     "conditional": tuple(field.name for field in dataclasses.fields(ConditionalSettings)),
+    "masked": tuple(field.name for field in dataclasses.fields(MaskedSettings)),
 }
 #: Every setting of every engine, once.
-SETTING_NAMES = tuple(dict.fromkeys((*_NAMES["paper"], *_NAMES["conditional"])))
+SETTING_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
 
 
 def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu: bool) -> Settings:
@@ -353,7 +461,7 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
         )
     own = {name: value for name, value in given.items() if value is not None}
     if foreign := sorted(set(own) - set(_NAMES[engine])):
-        other = next(name for name in ENGINES if name != engine)
+        other = next(name for name in ENGINES if foreign[0] in _NAMES[name])
         raise SettingError(
             f"Settings must be those of the engine, however: {', '.join(foreign)} "
             f"{'is' if len(foreign) == 1 else 'are'} not of engine={engine!r} but of engine={other!r}. "
@@ -362,9 +470,10 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
     if engine == "paper":
         fast = quality == "fast" or (quality == "auto" and not on_gpu)
         return PaperSettings(**{**(FAST if fast else {}), **own})
-    chosen = {**CONDITIONAL["balanced" if quality == "auto" else quality, on_gpu], **own}
+    presets = CONDITIONAL if engine == "conditional" else MASKED
+    chosen = {**presets["balanced" if quality == "auto" else quality, on_gpu], **own}
     planned = own.get("planned_steps")
-    settings = ConditionalSettings(**chosen)
+    settings = (ConditionalSettings if engine == "conditional" else MaskedSettings)(**chosen)
     if planned is None or settings.planned_steps <= settings.max_steps:
         return settings
     if "max_steps" in own:

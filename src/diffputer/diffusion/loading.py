@@ -40,7 +40,13 @@ def check_declared(found: Declared, declared: Declared) -> None:
 
 
 def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module its tensors, none of which may have another name, type or shape."""
+    """Give a module its tensors, none of which may have another name, type or shape.
+
+    A module with arrays that are as long as its fit made them (``take_sizes``) makes room for these first.
+    """
+    take_sizes: Any = getattr(module, "take_sizes", None)
+    if take_sizes is not None:
+        take_sizes(tensors)
     check_declared(describe_tensors(tensors), describe_tensors(module.state_dict()))
     check_bits(tensors)
     module.load_state_dict(dict(tensors))

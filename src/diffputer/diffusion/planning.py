@@ -36,6 +36,8 @@ class TrainingPlan:
     """Whether the matrices inside the network take orthogonalised steps (optimizers.py)."""
     check_every: int = 50
     """Steps between two looks at the held-out loss (and at the clock)."""
+    falls_fast: float = FALLS_FAST
+    """The power of the steps with which a loss falls fast."""
     longest: int = 0
     """While the held-out loss falls fast the plan is doubled, up to this many steps."""
     impatience: float | None = None
@@ -73,7 +75,7 @@ class TrainingPlan:
         half = (len(history) + 1) // 2
         now, before = (max(value, 1e-12) for value in (history[-1], history[half - 1]))
         power = math.log(now / before) / math.log(len(history) / half)
-        return power < FALLS_FAST
+        return power < self.falls_fast
 
 
 @dataclass

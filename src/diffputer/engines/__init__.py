@@ -5,20 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from ..diffusion.loading import Declared
     from ..settings import Settings
     from .conditional import ConditionalEngine
+    from .masked import MaskedEngine
     from .paper import PaperEngine
 
-    FittedEngine = ConditionalEngine | PaperEngine
+    FittedEngine = ConditionalEngine | MaskedEngine | PaperEngine
 
 
-def declared_tensors(n_levels: NDArray[np.int64], settings: Settings) -> Declared:
+def declared_tensors(
+    n_levels: NDArray[np.int64], settings: Settings, found: Mapping[str, Tensor]
+) -> Declared:
     """Type and shape of the tensors that these settings declare, of which none is allocated.
+
+    Trees have as many nodes as there are in the tensors that were found.
 
     Shape: n_levels [d].
     """
@@ -28,17 +36,22 @@ def declared_tensors(n_levels: NDArray[np.int64], settings: Settings) -> Declare
 
     with torch.device("meta"):
         engine = make_engine(n_levels, settings, "meta", torch.float32)
-    return describe_tensors(engine.model.state_dict())
+    declared = describe_tensors(engine.model.state_dict())
+    for name in declared:
+        if name.startswith("trees.") and name != "trees.start" and 0 in declared[name][1] and name in found:
+            dtype, (_, *rest) = declared[name]
+            declared[name] = dtype, (found[name].shape[0] if found[name].ndim else 0, *rest)
+    return declared
 
 
 def fewest_tensors(settings: Settings) -> int:
     """Count tensors that a model of these settings has at least, without making anything."""
-    from ..settings import PaperSettings
+    from ..settings import MaskedSettings, PaperSettings
 
     if isinstance(settings, PaperSettings):
         return 1
     s = settings
-    together = s.member_training == "together"
+    together = isinstance(s, MaskedSettings) or s.member_training == "together"
     sorts = ((s.mlp_members, s.mlp_depth), (s.attention_members, s.attention_depth))
     return sum((min(1, members) if together else members) * 2 * depth for members, depth in sorts)
 
@@ -50,10 +63,13 @@ def make_engine(
 
     Shape: n_levels [d], levels of each encoded column, 0 for numbers.
     """
-    from ..settings import PaperSettings
+    from ..settings import MaskedSettings, PaperSettings
     from .conditional import ConditionalEngine
+    from .masked import MaskedEngine
     from .paper import PaperEngine
 
     if isinstance(settings, PaperSettings):
         return PaperEngine(n_levels, settings, device, dtype)
+    if isinstance(settings, MaskedSettings):
+        return MaskedEngine(n_levels, settings, device, dtype)
     return ConditionalEngine(n_levels, settings, device, dtype)

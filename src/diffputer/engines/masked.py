@@ -1,0 +1,454 @@
+"""Masked diffusion: experts are trained on observed cells, pooled and calibrated on held-out ones."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..diffusion.journal import Journal
+from ..diffusion.loading import load_exactly
+from ..diffusion.planning import TrainingPlan
+from ..diffusion.training import MStep, Trainer, train_all
+from ..errors import SettingError
+from ..held_out import HeldOut
+from ..models.base import Columns, Predictive, RowBatch
+from ..models.masked.linear import LinearExpert
+from ..models.masked.masking import MaskedCells, Table, Validation
+from ..models.masked.model import MaskedModel
+from ..models.masked.network import Network
+from ..models.masked.support import Support
+from ..runtime.devices import Deadline, few_threads, total_memory
+from ..runtime.progress import Progress
+from ..runtime.seeding import derive_seed, distinct_keys, draw_keys, row_keys
+from ..settings import MaskedSettings
+from ..trace import EMRound
+from .cells import CellDistribution
+from .sizes import MOST_ATTENDED, MOST_LEVELS, SMALLEST_GPU_BATCH, UNIT_BYTES
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+T = TypeVar("T")
+
+#: Rows evaluated together. A matrix product gives a row the same bits whatever stands around it if it is
+#: not tiny (CPU) or always of the same size (CUDA), so that short blocks are filled up.
+BLOCK = {"cuda": 16_384, "cpu": 2_048}
+SMALLEST_BLOCK = {"cuda": 16_384, "cpu": 64}
+#: GPUs with less memory impute smaller blocks.
+SMALL_GPU = 20 << 30
+#: Of the time that is left, the share that training may take; the rest is for imputing.
+TRAINING_SHARE = 0.85
+#: Of that, the share that trees may take.
+TREES_SHARE = 0.4
+#: Steps between two looks at the held-out loss.
+CHECK_EVERY = 100
+#: Rows a step at least, however few the table has, and steps that every table is allowed.
+SMALLEST_BATCH, ALWAYS_ALLOWED = 16, 2_000
+#: Training waits for a better held-out loss no longer than half of the steps that led to the best.
+IMPATIENCE = 0.5
+#: The plan is doubled while the held-out loss goes with the steps to this power, or faster.
+FALLS_FAST = -0.05
+
+
+class MaskedEngine:
+    """Fits a :class:`MaskedModel`, imputes and draws with it."""
+
+    name = "masked"
+    held_out_cells = (100, 20_000)
+    holds_out_always = True
+    shrinks = True
+
+    def __init__(
+        self,
+        n_levels: NDArray[np.int64],
+        settings: MaskedSettings,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._columns = Columns(n_levels)
+        self._device, self.dtype = torch.device(device), dtype
+        if self._device.type == "mps":
+            raise SettingError(
+                "Masked diffusion computes partly in double precision, which device='mps' does not have. "
+                "Use device='cpu'."
+            )
+        self._memory = total_memory(self._device)
+        self.n_levels, self.settings = n_levels, _with_size(settings, self._columns, self._memory)
+        self.model = MaskedModel(self._columns, self.settings)
+        self.model.to(self._device).requires_grad_(False).eval()
+
+    def use(self, device: torch.device | str, dtype: torch.dtype) -> MaskedEngine:
+        """The same engine on another device, or in another precision."""
+        other = MaskedEngine(self.n_levels, self.settings, device, dtype)
+        other.model.load_state_dict(self.model.state_dict())
+        return other
+
+    @property
+    def varies(self) -> bool:
+        """Whether draws can carry the uncertainty of the fit."""
+        return self.model.varies
+
+    def begin(self, x: Floats, m: Mask, missing: Mask, held: HeldOut, seed: int) -> NDArray[np.int64]:
+        """Take the table to be fitted: m are all cells that it must not see, missing those not observed.
+
+        E-steps complete the rows with held-out cells, which tell how good a round was.
+        """
+        self._x, self._m, self._missing, self._seed = x, m, missing, seed
+        self._completed_rows = int(held.cells.any(axis=1).sum())
+        columns, s = self._columns, self.settings
+        self.model.support = Support.fit(x, m, columns.numeric, s.classes).to(self._device)
+        self._table = Table(x, ~m, columns, self.model.support)
+        self._validation = None
+        if held.cells.any():
+            truth = Table(x, ~missing, columns, self.model.support)
+            self._validation = Validation(self._table, truth, held.cells, columns)
+        self._linear: Future[None] | None = None
+        batch = max(SMALLEST_BATCH, min(s.batch_size, 8 * len(x)))
+        longest = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
+        max_steps = min(s.planned_steps, longest)
+        plan = TrainingPlan(
+            learning_rate=s.learning_rate,
+            max_steps=max_steps,
+            patience=s.patience,
+            impatience=IMPATIENCE,
+            weight_average=s.weight_average,
+            weight_decay=s.weight_decay,
+            decay_from=s.rate_decay_from,
+            warm_up=min(100, max_steps // 4),
+            gradient_limit=1.0,
+            second_moment_decay=0.99,
+            orthogonal=True,
+            check_every=CHECK_EVERY,
+            falls_fast=FALLS_FAST,
+            longest=longest,
+        )
+        order = np.concatenate([columns.numeric, columns.categorical])
+        patterns = torch.from_numpy(missing[:, order]).to(self._device)
+        self._trainers: list[Trainer] = []
+        self._objectives: list[MaskedCells] = []
+        for k, averaged in enumerate(self.model.networks):
+            assert isinstance(averaged, Network)
+            averaged.take_frequencies(
+                self.model.support.frequencies, self.model.support.valid, _frequencies(self._table, columns)
+            )
+            network = averaged.fresh(averaged.members, self.dtype)
+            objective = MaskedCells(
+                network, self._table, patterns, self._validation,
+                copied=s.copied_patterns, batch_size=batch, dtype=self.dtype,
+            )  # fmt: skip
+            trainer = Trainer(network, network, objective, plan)
+            self.model.networks[k] = trainer.averaged
+            self._trainers.append(trainer)
+            self._objectives.append(objective)
+        return np.flatnonzero(held.cells.any(axis=1))
+
+    def m_step(
+        self, k: int, completed: Floats, seed: int, deadline: Deadline, progress: Progress, journal: Journal
+    ) -> MStep:
+        """Train every expert on observed cells; from the second round on networks on a drawn table too."""
+        started = time.perf_counter()
+        if k > 1:
+            self._use_drawn_table(seed, progress)
+        ends = deadline.share(TRAINING_SHARE)
+        size = max(map(self._multiplications, self._trainers))
+        linear = trees = None
+        if k == 1 and self._validation is not None:
+            linear = self._beside(self._fit_linear())
+            trees = self._beside(self._fit_trees(derive_seed(seed, "trees"), ends.share(TREES_SHARE)))
+        ends = ends.share(1.0)  # what trees took is not the networks' time
+        progress.begin(
+            f"EM round {k}/{self.settings.em_rounds}  M-step",
+            sum(trainer.plan.max_steps for trainer in self._trainers),
+        )
+        with few_threads(size, self._device):
+            runs = [
+                trainer.train(
+                    seed=derive_seed(seed, "network", number), fresh=k == 1, deadline=ends,
+                    progress=progress, journal=journal, name=f"network{number}",
+                )
+                for number, trainer in enumerate(self._trainers)
+            ]  # fmt: skip
+            steps = train_all(runs, self._device, ends)
+            for beside in (linear, trees):
+                if beside is not None:
+                    beside.result()
+            self.model.to(self._device)
+            held_out_loss = float("nan")
+            if self._validation is not None:
+                held_out_loss = self._pool()
+        return MStep(
+            steps=max(step.steps for step in steps),
+            loss=float(np.mean([step.loss for step in steps])),
+            held_out_loss=held_out_loss,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _beside(self, task: Callable[[], T]) -> Future[T]:
+        """Do a task of the CPU: at once, or beside the work of a GPU."""
+        if self._device.type == "cpu":
+            result: Future[T] = Future()
+            result.set_result(task())
+            return result
+        pool = ThreadPoolExecutor(1)
+        result = pool.submit(task)
+        pool.shutdown(wait=False)
+        return result
+
+    def _use_drawn_table(self, seed: int, progress: Progress) -> None:
+        """Let networks learn from rows with drawn cells too."""
+        drawn = self._x.copy()
+        rows = np.flatnonzero(self._m.any(axis=1))
+        missing = self._m[rows]
+        x_obs = np.where(missing, np.float32(0), self._x[rows])
+        for part, values in self.draw(x_obs, missing, 1, seed, progress):
+            drawn[rows[part]] = np.where(missing[part], values[0], x_obs[part])
+        table = Table(drawn, np.ones_like(self._m), self._columns, self.model.support)
+        for objective, trainer in zip(self._objectives, self._trainers, strict=True):
+            objective.use_imputed(table)
+            trainer.forget_graph()  # a captured step does not know of the drawn table
+
+    def _fit_linear(self) -> Callable[[], None]:
+        """What fits both linear experts without the held-out cells, shrunk as those say.
+
+        All of it is on the CPU: a GPU would not add up in the same order every time, and has networks to
+        train, whose captured steps allow no other thread on it.
+        """
+        assert self._validation is not None
+        model = self.model
+        support, validation = copy.deepcopy(model.support).to("cpu"), self._validation.to("cpu")
+        rows, experts = self._table.batch.to("cpu"), [one.to("cpu") for one in self._linear_experts()]
+        widths = model.widths = model.widths.to("cpu")
+
+        def fit() -> None:
+            for expert in experts:
+                expert.fit(rows, partial(_loss_of, expert, validation, support))
+                if expert.kind == "values":
+                    widths.copy_(expert.find_lines(rows, support))
+
+        return fit
+
+    def _linear_experts(self) -> list[LinearExpert]:
+        return [one for one in (self.model.copula, self.model.gaussian) if one is not None]
+
+    def _fit_trees(self, seed: int, deadline: Deadline) -> Callable[[], None]:
+        """What fits the trees, on the CPU too."""
+        rows, trees = self._table.batch.to("cpu"), self.model.trees
+
+        def fit() -> None:
+            if trees is not None:
+                trees.to("cpu").fit(
+                    rows, n_trees=self.settings.boosted_trees, seed=seed, threads=torch.get_num_threads(),
+                    is_over=lambda: deadline.remaining <= 0,
+                )  # fmt: skip
+
+        return fit
+
+    def _pool(self) -> float:
+        """Choose weights and temperatures on held-out cells; gives the loss of what is pooled."""
+        validation = self._validation
+        assert validation is not None
+        experts, _ = self.model.experts(validation.rows, self.dtype)
+        self.model.pool.fit(experts, validation.x, validation.classes, validation.levels, validation.held)
+        return validation.loss(self.model.pool(experts))
+
+    def finish(self) -> None:
+        """Let linear experts, whose weights are known by now, see the held-out cells too."""
+        if self._validation is None:
+            return
+        model = self.model
+        support = copy.deepcopy(model.support).to("cpu")
+        rows = Table(self._x, ~self._missing, self._columns, support).batch
+        for expert in self._linear_experts():
+            expert.to("cpu").fit(rows)
+        if model.copula is not None and model.variants is not None:
+            model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
+        model.to(self._device)
+
+    def _multiplications(self, trainer: Trainer) -> int:
+        """How large a training step is: rows times weights (and columns)."""
+        weights = sum(parameter[0].numel() for parameter in trainer.module.parameters())
+        attends = getattr(trainer.module, "backbone", "") == "attention"
+        members = len(next(trainer.module.parameters()))
+        rows = self.settings.batch_size * members
+        return int(rows * weights * (len(self.n_levels) if attends else 1))
+
+    def e_step(
+        self,
+        k: int,
+        x_obs: Floats,
+        m: Mask,
+        bounds: Floats,
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> Floats:
+        """Expectations, in one evaluation."""
+        self._completed_rows = len(x_obs)
+        return self.impute(x_obs, m, bounds, seed, "mean", progress)
+
+    def score(self, line: EMRound) -> float:
+        """How good a round was."""
+        return line.held_out_loss
+
+    def seconds_to_finish(self, last: EMRound) -> float:
+        """Estimate how long the last E-step will take."""
+        return last.e_seconds * len(self._x) / max(1, self._completed_rows)
+
+    def _blocks(self, n: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+        """Slices of n rows, and the rows of their block: it is padded with its last row."""
+        most, least = BLOCK.get(self._device.type, 2_048), SMALLEST_BLOCK.get(self._device.type, 64)
+        if self._memory is not None and self._memory < SMALL_GPU:
+            most = least = most // 4
+        for start in range(0, n, most):
+            part = slice(start, min(start + most, n))
+            size = part.stop - part.start
+            # Whole vectors only: the rows of a short one would be computed by other instructions.
+            whole = -(-size // least) * least
+            yield part, np.minimum(np.arange(whole), size - 1) + start
+
+    def _describe(self, x: Floats, missing: Mask) -> RowBatch:
+        values = torch.from_numpy(x).to(self._device)
+        return self.model.describe(values, torch.from_numpy(~missing).to(self._device))
+
+    def _predictions(
+        self, x: Floats, missing: Mask, progress: Progress
+    ) -> Iterator[tuple[slice, Predictive]]:
+        progress.begin("imputing", len(x))
+        for part, pick in self._blocks(len(x)):
+            yield part, self.model.predict(self._describe(x[pick], missing[pick]), self.dtype)
+            progress.advance(part.stop - part.start)
+
+    def impute(
+        self, x: Floats, missing: Mask, bounds: Floats, seed: int, estimate: str, progress: Progress
+    ) -> Floats:
+        """Complete rows by mean or median and the most probable category, in one evaluation."""
+        completed = x.copy()
+        rows = np.flatnonzero(missing.any(axis=1))
+        for part, predictive in self._predictions(x[rows], missing[rows], progress):
+            middle = self._middle(predictive, estimate)
+            expected = self._join(middle, [one.argmax(dim=-1) for one in predictive.levels])
+            size = part.stop - part.start
+            completed[rows[part]] = np.where(missing[rows[part]], expected[:size], x[rows[part]])
+        return completed
+
+    def _middle(self, predictive: Predictive, estimate: str) -> Tensor:
+        by_median = estimate == "median" and len(self._columns.numeric) > 0
+        return predictive.quantile(self.model.support, 0.5) if by_median else predictive.mean
+
+    def describe_cells(
+        self, x: Floats, missing: Mask, ends: tuple[float, float], progress: Progress, estimate: str = "mean"
+    ) -> CellDistribution:
+        """Estimate, standard deviation and two quantiles of numbers, category and probability.
+
+        Complete rows are not looked at: NaN.
+        Shape: x, missing [n, c].
+        """
+        numeric, categorical = self._columns.numeric, self._columns.categorical
+        result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(6)))
+        rows = np.flatnonzero(missing.any(axis=1))
+        support = self.model.support
+        for part, predictive in self._predictions(x[rows], missing[rows], progress):
+            size, at = part.stop - part.start, rows[part]
+            if numeric.size:
+                low, high = (predictive.quantile(support, end) for end in ends)
+                for target, values in (
+                    (result.lower, low), (result.upper, high), (result.deviation, predictive.std(support)),
+                    (result.estimate, self._middle(predictive, estimate)),
+                ):  # fmt: skip
+                    target[np.ix_(at, numeric)] = values[:size].float().cpu().numpy()
+            for j, probabilities in zip(categorical, predictive.levels, strict=True):
+                probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
+                result.probability[at, j], result.level[at, j] = probability, level
+        return result
+
+    def _join(self, numbers: Tensor, levels: list[Tensor]) -> Floats:
+        """Put numeric and categorical columns side by side. Shape: [n, p], q of [n] -> [n, c]."""
+        joined = np.empty((len(numbers), len(self.n_levels)), dtype=np.float32)
+        joined[:, self._columns.numeric] = numbers.float().cpu().numpy()
+        for j, level in zip(self._columns.categorical, levels, strict=True):
+            joined[:, j] = level.cpu().numpy()
+        return joined
+
+    def draw(
+        self, x: Floats, missing: Mask, n_draws: int, seed: int, progress: Progress,
+        *, first: int = 0, vary: bool = False,
+    ) -> Iterator[tuple[slice, Floats]]:  # fmt: skip
+        """Draw incomplete rows; each draw is of one member, so that their disagreement is part of it."""
+        keys = distinct_keys(row_keys(x, missing, seed))
+        numbers = range(first, first + n_draws)
+        model = self.model
+        owners = model.members_of(numbers)
+        members = {owner: model.networks[owner[0]].member(owner[1]) for owner in set(owners)}  # type: ignore[operator]
+        variants: list[LinearExpert | None] = [None] * n_draws
+        if vary and model.varies and model.copula is not None and model.variants is not None:
+            variants = list(model.variants.of_draws(model.copula, numbers))
+        progress.begin("drawing", len(x) * n_draws)
+        for part, pick in self._blocks(len(x)):
+            rows = self._describe(x[pick], missing[pick])
+            own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
+            size = part.stop - part.start
+            draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
+            for j, (owner, variant) in enumerate(zip(owners, variants, strict=True)):
+                steps = self.settings.sampling_steps
+                drawn, levels = model.draw(rows, own[:, j], members[owner], self.dtype, steps, variant)
+                draws[j] = self._join(drawn, list(levels.unbind(1)))[:size]
+                progress.advance(size)
+            yield part, draws
+
+    def weights(self) -> dict[str, Tensor]:
+        """Copies of all weights, to go on from."""
+        parts = {"model": self.model.state_dict()}
+        parts |= {f"network{k}": trainer.module.state_dict() for k, trainer in enumerate(self._trainers)}
+        return {
+            f"{name}.{key}": v.detach().clone() for name, state in parts.items() for key, v in state.items()
+        }
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take such weights."""
+        modules = {"model": self.model} | {f"network{k}": t.module for k, t in enumerate(self._trainers)}
+        for name, module in modules.items():
+            prefix = f"{name}."
+            load_exactly(
+                module, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+            )
+
+
+def _frequencies(table: Table, columns: Columns) -> Tensor:
+    """How frequent each category is, of all categorical columns side by side. Shape: [S]."""
+    found = []
+    for k, n in enumerate(columns.levels):
+        column = table.batch.levels[:, k].cpu()
+        counts = torch.bincount(column[column >= 0], minlength=n).float() + 0.5
+        found.append(counts / counts.sum())
+    return torch.cat(found) if found else torch.zeros(0)
+
+
+def _loss_of(expert: LinearExpert, validation: Validation, support: Support) -> float:
+    return validation.loss(expert.predict(validation.rows, support))
+
+
+def _with_size(settings: MaskedSettings, columns: Columns, memory: int | None) -> MaskedSettings:
+    """Adapt settings to a table and to the memory of a GPU (in bytes; None elsewhere).
+
+    MLPs replace attention where columns or categories are so many that it would take too long, and a batch is
+    halved until it fits.
+    """
+    s, c = settings, len(columns.n_levels)
+    if c > MOST_ATTENDED or c * max(columns.levels, default=0) > MOST_LEVELS:
+        members = max(s.mlp_members, s.attention_members)
+        s = dataclasses.replace(s, attention_members=0, mlp_members=members)
+    units = s.attention_members * s.attention_depth * s.attention_width * c
+    units += s.mlp_members * s.mlp_depth * s.mlp_width
+    batch = s.batch_size
+    while memory is not None and batch > SMALLEST_GPU_BATCH and batch * units * UNIT_BYTES > memory / 2:
+        batch //= 2
+    return dataclasses.replace(s, batch_size=batch)

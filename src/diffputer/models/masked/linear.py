@@ -1,0 +1,418 @@
+"""The linear experts: a Gaussian copula of normal scores, and a Gaussian of the values.
+
+Both take numbers and centred indicators of categories to be jointly Gaussian, N(m, S), found by EM over rows
+with missing cells. The copula knows each column's own distribution; the Gaussian of the values knows exact
+lines and extrapolates them. S is shrunk towards independence where rows are few,
+
+    M-step  m and S from the expected first and second moments, then (1 - a) S + a diag(S)
+
+with a = f d / (d + pairs), pairs the rows that show a pair of columns, and f chosen on held-out cells. Of
+many columns S has low rank, L L' + diag(psi): a row costs the square of the factors, not the cube of columns.
+
+A copula has bootstrapped variants (Bayesian bootstrap, Rubin 1981: rows get exponential weights), so that
+draws carry the uncertainty of the fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from ...diffusion.backbones import has_kernels
+from ...diffusion.gaussian_em import JITTER, Holes, condition_in_turn, invert, invert_each, multiply, settle
+from ...diffusion.loading import require_between, require_covariance
+from ...runtime.seeding import derive_seed, torch_generator
+from ..base import Predictive, RowBatch
+from .factors import Factors
+from .support import Support
+
+#: How often expectations are taken at most, and the change of a parameter below which they are not.
+ROUNDS, TOLERANCE = 100, 1e-4
+#: Latent columns up to which S has full rank: every row takes the cube of those it misses.
+MOST_COLUMNS = 64
+#: What is tried for f, and the a up to which it is.
+SHRINKAGES = {1e-5: 0.1, 0.001: 0.1, 0.1: 0.3, 1.0: 1.0}
+#: With a less than this f does not matter.
+SMALLEST_SHRINKAGE = 1e-2
+#: No category is less probable.
+SMALLEST_PROBABILITY = 1e-3
+#: Added to variances of indicators, so that a category that is certain given the rest has a density.
+INDICATOR_JITTER = 1e-4
+#: Standard deviations of predictions are at least this.
+SMALLEST_STD = 1e-4
+#: A class has at least this share of its frequency: no normal distribution knows its own tails.
+FLOOR = 1e-3
+#: Rows that are conditioned together; a GPU wants many.
+BLOCK = {"cuda": 16_384, "cpu": 4_096}
+#: Rows on which lines are looked for, cells that show one, and how far they may miss it, in its own standard
+#: deviations.
+LINE_ROWS, FEWEST_SURE, MOST_MISS = 2_000, 10, 1.5
+#: Bootstrapped variants of the copula; draws beyond mix them.
+VARIANTS = 20
+#: Rounds of EM for each, from the fitted parameters on, and multiplications that all may take.
+VARIANT_ROUNDS, FEWEST_ROUNDS, VARIANT_WORK = 50, 8, 2e9
+#: Rows that variants are found from at most; of many columns fewer, but some a column.
+MOST_ROWS, MOST_WORK, ROWS_A_COLUMN = 10_000, 1e7, 10
+
+
+def most_rows(n_columns: int) -> int:
+    """Rows from which the covariance is found at most: a row takes the cube of its missing columns.
+
+    Examples
+    --------
+    >>> most_rows(10), most_rows(20), most_rows(64)
+    (20000, 12500, 2560)
+    """
+    return min(20_000, max(40 * n_columns, int(1e8 / n_columns**3)))
+
+
+def shrinkage(known: Tensor) -> float:
+    """How far S is shrunk with f = 1: rows that show two columns against columns. Shape: known [n, d]."""
+    n, d = known.shape
+    pairs = float(known.double().mean(dim=0).square().mean()) * n
+    return d / (d + pairs)
+
+
+class LinearExpert(nn.Module):
+    """Rows as a Gaussian of p numbers and sum(levels) indicators.
+
+    Parameters
+    ----------
+    kind : {"copula", "values"}
+        Whether numbers enter by their normal scores or by their values.
+    n_numeric, levels
+        The columns.
+
+    Attributes
+    ----------
+    middle, covariance
+        m [d] and S [d, d]; of many columns the factors take the place of S.
+    """
+
+    shrinking: Tensor
+    middle: Tensor
+    covariance: Tensor
+    frequencies: Tensor
+    slot_column: Tensor
+    slot_level: Tensor
+
+    def __init__(self, kind: str, n_numeric: int, levels: list[int]) -> None:
+        super().__init__()
+        self.kind, self.p, self.levels = kind, n_numeric, list(levels)
+        self.d = d = n_numeric + sum(levels)
+        slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
+        pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
+        self.register_buffer("slot_column", pairs[:, 0], persistent=False)
+        self.register_buffer("slot_level", pairs[:, 1], persistent=False)
+        self.register_buffer("shrinking", torch.ones((), dtype=torch.float64))
+        self.register_buffer("middle", torch.zeros(d, dtype=torch.float64))
+        self.factors = Factors(d) if d > MOST_COLUMNS else None
+        full = 0 if self.factors is not None else d
+        self.register_buffer("covariance", torch.eye(full, dtype=torch.float64))
+        self.register_buffer("frequencies", torch.zeros(d - n_numeric, dtype=torch.float64))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these can be parameters of a Gaussian."""
+        require_between(0, 1, shrinking=self.shrinking, frequencies=self.frequencies)
+        require_covariance(self.covariance, "covariance")
+
+    def latent(self, rows: RowBatch) -> tuple[Tensor, Tensor]:
+        """Latent values of known cells (0 elsewhere), and which are known. Shape: two of [n, d]."""
+        numbers = rows.z if self.kind == "copula" else rows.x
+        known_levels = (rows.levels >= 0)[:, self.slot_column]
+        indicators = (rows.levels[:, self.slot_column] == self.slot_level).double() - self.frequencies
+        values = torch.cat([numbers.double() * rows.known, indicators * known_levels], dim=1)
+        return values, torch.cat([rows.known, known_levels], dim=1)
+
+    @torch.no_grad()
+    def fit(self, rows: RowBatch, loss: Callable[[], float] | None = None) -> None:
+        """Fit to as many rows as can be afforded, on a CPU; with a loss, with the shrinkage of least loss."""
+        if self.factors is None:
+            most = min(len(rows), most_rows(self.d))
+            rows = rows.part(torch.linspace(0, len(rows) - 1, most, dtype=torch.float64).long())
+        seen = (rows.levels >= 0).double()[:, self.slot_column]
+        there = (rows.levels[:, self.slot_column] == self.slot_level).double()
+        self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
+        values, known = self.latent(rows)
+        if self.factors is not None:
+            self.factors.fit(values, known, self.middle)
+            return
+        a = shrinkage(known)
+        tried = [f for f, largest in SHRINKAGES.items() if a <= largest or self.kind == "values"]
+        if loss is None:
+            tried = [float(self.shrinking)]
+        elif a < SMALLEST_SHRINKAGE:
+            tried = tried[:1]
+        spread = torch.diag((values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4))
+        holes, best, kept = Holes(known), torch.inf, None
+        for f in tried:
+            m, S = settle(
+                values,
+                holes,
+                torch.zeros_like(self.middle),
+                spread,
+                f * a,
+                rounds=ROUNDS,
+                tolerance=TOLERANCE,
+            )
+            self.shrinking.fill_(f)
+            self.middle.copy_(m)
+            self.covariance.copy_(S)
+            value = 0.0 if loss is None else loss()
+            if kept is None or value < best - 1e-3 * abs(best):
+                best, kept = value, (f, m, S)
+        assert kept is not None
+        self.shrinking.fill_(kept[0])
+        self.middle.copy_(kept[1])
+        self.covariance.copy_(kept[2])
+
+    def with_parameters(self, middle: Tensor, covariance: Tensor) -> LinearExpert:
+        """An expert of the same columns with other parameters. Shape: [d], [d, d]."""
+        other = LinearExpert(self.kind, self.p, self.levels).to(self.middle.device)
+        other.frequencies, other.middle, other.covariance = self.frequencies, middle, covariance
+        return other
+
+    @torch.no_grad()
+    def condition(self, rows: RowBatch) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Mean and standard deviation of numbers (scores or values), probabilities of categories.
+
+        Shape: [n, p], [n, p], q of [n, L].
+        """
+        parts = [self._condition(rows.part(part)) for part in _blocks(len(rows), rows.x.device)]
+        means, stds, levels = zip(*parts, strict=True)
+        return torch.cat(means), torch.cat(stds), [torch.cat(one) for one in zip(*levels, strict=True)]
+
+    def _condition(self, rows: RowBatch) -> tuple[Tensor, Tensor, list[Tensor]]:
+        values, known = self.latent(rows)
+        spreads: list[tuple[Tensor, Tensor]] = []
+        if self.factors is not None:
+            expected, variance = self.factors.expect(values, known, self.middle)
+        elif values.is_cuda:  # where large batches cost less than sorting rows by what they miss
+            expected, rest = self._condition_each(values, known)
+            variance = rest.diagonal(dim1=1, dim2=2)
+            every = torch.arange(len(values), device=values.device)
+            spreads = [(every, rest[:, own, own]) for own in map(self._indicators, range(len(self.levels)))]
+        else:
+            holes = Holes(known)
+            centred, covariances = holes.expect(
+                values, self.middle, invert(self.covariance), reproducible=True
+            )
+            variance = torch.zeros_like(centred)
+            for group, of_patterns in zip(holes.groups, covariances, strict=True):
+                variances = of_patterns.diagonal(dim1=1, dim2=2)
+                variance[group.rows[:, None], group.columns[group.pattern]] = variances[group.pattern]
+            expected = torch.where(known, values, self.middle + centred)
+            if self.kind == "values":
+                spreads = [self._spread(holes, covariances, k) for k in range(len(self.levels))]
+        if self.kind == "values" and self.factors is None:
+            levels = [self._discriminate(expected, k, *spread) for k, spread in enumerate(spreads)]
+        else:
+            levels = [self._probabilities(expected, k) for k in range(len(self.levels))]
+        std = variance[:, : self.p].clamp_min(SMALLEST_STD**2).sqrt()
+        return expected[:, : self.p].float(), std.float(), levels
+
+    def _condition_each(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Expectation and covariance of every row on a GPU. Shape: [n, d], [n, d, d]."""
+        if has_kernels():
+            from ...diffusion import gaussian_kernels
+
+            return gaussian_kernels.condition(values, known, self.middle, self.covariance, JITTER)
+        return condition_in_turn(values, known, self.middle, self.covariance)
+
+    def _probabilities(self, expected: Tensor, k: int) -> Tensor:
+        """Expected indicators of a category as probabilities. Shape: expected [n, d] -> [n, L]."""
+        start = sum(self.levels[:k])
+        slots = slice(start, start + self.levels[k])
+        shares = (expected[:, self.p :][:, slots] + self.frequencies[slots]).clamp_min(SMALLEST_PROBABILITY)
+        return (shares / shares.sum(dim=1, keepdim=True)).float()
+
+    def _indicators(self, k: int) -> slice:
+        """Where the indicators of a category are, but for that of its last level, which they imply."""
+        start = self.p + sum(self.levels[:k])
+        return slice(start, start + self.levels[k] - 1)
+
+    def _spread(self, holes: Holes, covariances: list[Tensor], k: int) -> tuple[Tensor, Tensor]:
+        """Rows that miss a category, and the covariance of its indicators given the rest of them.
+
+        Shape: [r], [r, L - 1, L - 1].
+        """
+        own = self._indicators(k)
+        size = own.stop - own.start
+        rows, spreads = [torch.zeros(0, dtype=torch.int64)], [self.covariance.new_zeros(0, size, size)]
+        for group, covariance in zip(holes.groups, covariances, strict=True):
+            first = (group.columns < own.start).sum(dim=1)
+            misses = (group.columns == own.start).any(dim=1)
+            # Its indicators are missing together, one after the other.
+            places = (first[:, None] + torch.arange(size)).clamp_max(group.columns.shape[1] - 1)
+            pattern = torch.arange(len(covariance))[:, None, None]
+            of_pattern = covariance[pattern, places[:, :, None], places[:, None, :]]
+            here = misses[group.pattern]
+            rows.append(group.rows[here])
+            spreads.append(of_pattern[group.pattern[here]])
+        return torch.cat(rows), torch.cat(spreads)
+
+    def _discriminate(self, expected: Tensor, k: int, rows: Tensor, spread: Tensor) -> Tensor:
+        """Probabilities of categories by linear discriminant analysis of rows with missing cells.
+
+        With e_l the indicators of category l, Bayes' rule for the densities of the Gaussian gives
+        p(l | rest) ~ share of l * N(e_l; E[i | rest], Cov[i | rest]) / N(e_l; E[i], Cov[i]).
+
+        Shape: expected [n, d], rows [r], spread [r, L - 1, L - 1] -> [n, L].
+        """
+        own, L = self._indicators(k), self.levels[k]
+        start = own.start - self.p
+        shares = self.frequencies[start : start + L].clamp_min(SMALLEST_PROBABILITY)
+        logits = shares.log().repeat(len(expected), 1)
+        if L > 1 and len(rows):
+            eye = torch.eye(L, dtype=expected.dtype, device=expected.device)
+            levels = eye[:, :-1] - self.frequencies[start : start + L - 1]
+            jitter = INDICATOR_JITTER * eye[1:, 1:]
+            alone, given = levels - self.middle[own], levels - expected[rows, None, own]
+            inverse = invert_each(self.covariance[None, own, own] + jitter)[0]
+            before = (multiply(alone, inverse) * alone).sum(dim=1)
+            after = (multiply(given, invert_each(spread + jitter)) * given).sum(dim=2)
+            logits[rows] += (before - after) / 2
+        probabilities = logits.softmax(dim=1).clamp_min(SMALLEST_PROBABILITY)
+        return (probabilities / probabilities.sum(dim=1, keepdim=True)).float()
+
+    @torch.no_grad()
+    def find_lines(self, rows: RowBatch, support: Support) -> Tensor:
+        """Standard deviations of classes, in columns of which the Gaussian knows cells more finely than that.
+
+        Known cells are predicted from the others of their rows. Those of which the Gaussian is sure to within
+        a class must be where it says; 0 where they are not, or hardly any are.
+
+        Shape: -> [p].
+        """
+        is_bin = support.valid & (support.variances > 0)
+        # A bin is as wide as half of them are: those of tails are much wider.
+        widths = (
+            torch.where(is_bin, support.variances, torch.nan).nanmedian(dim=1).values.sqrt().nan_to_num(0.0)
+        )
+        rows = rows.part(
+            torch.linspace(0, len(rows) - 1, min(len(rows), LINE_ROWS), dtype=torch.float64).long()
+        )
+        for j in (widths > 0).nonzero()[:, 0].tolist():
+            some = rows.part(rows.known[:, j])
+            others = some.known.clone()
+            others[:, j] = False
+            mean, std, _ = self.condition(RowBatch(some.x, some.z, others, some.levels))
+            sure = std[:, j] < widths[j]
+            misses = ((some.x[:, j] - mean[:, j]) / std[:, j])[sure]
+            if len(misses) < FEWEST_SURE or misses.square().mean() > MOST_MISS**2:
+                widths[j] = 0.0
+        return widths
+
+    def predict(self, rows: RowBatch, support: Support) -> Predictive:
+        """The distribution of every cell given the known ones."""
+        return self.spread_over(*self.condition(rows), support)
+
+    def spread_over(self, mean: Tensor, std: Tensor, levels: list[Tensor], support: Support) -> Predictive:
+        """A normal distribution of every cell as one over its classes."""
+        cuts = support.scores if self.kind == "copula" else support.edges
+        bins = support.normal_probabilities(mean, std, cuts)
+        bins = (1 - FLOOR) * bins + FLOOR * support.frequencies
+        return Predictive(support.mean(bins) if self.kind == "copula" else mean, bins, levels)
+
+
+def _blocks(n: int, device: torch.device) -> Iterator[slice]:
+    size = BLOCK.get(device.type, BLOCK["cpu"])
+    return (slice(start, start + size) for start in range(0, max(n, 1), size))
+
+
+class Variants(nn.Module):
+    """Bootstrapped copulas, each as likely as the fitted one; of full rank only.
+
+    Shape: middles [VARIANTS, d], covariances [VARIANTS, d, d].
+    """
+
+    middles: Tensor
+    covariances: Tensor
+    fitted: Tensor
+    seed: Tensor
+
+    def __init__(self, n_columns: int) -> None:
+        super().__init__()
+        eye = torch.eye(n_columns, dtype=torch.float64)
+        self.register_buffer("middles", torch.zeros(VARIANTS, n_columns, dtype=torch.float64))
+        self.register_buffer("covariances", eye.repeat(VARIANTS, 1, 1))
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these can be parameters of copulas."""
+        require_covariance(self.covariances, "covariances")
+
+    @torch.no_grad()
+    def fit(self, copula: LinearExpert, rows: RowBatch, seed: int) -> None:
+        """Find the variants of a copula that was fitted to these rows, on a CPU.
+
+        Of long tables some rows are taken: deviations are as much larger as the root of their share, by which
+        they are then made smaller.
+        """
+        n, d = len(rows), copula.d
+        most = min(n, MOST_ROWS, max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3)))
+        rows = rows.part(torch.linspace(0, n - 1, most, dtype=torch.float64).long())
+        values, known = copula.latent(rows)
+        middle, covariance = copula.middle, copula.covariance
+        holes, shrink = Holes(known), float(copula.shrinking) * shrinkage(known)
+        rounds = min(VARIANT_ROUNDS, max(FEWEST_ROUNDS, int(VARIANT_WORK / (len(rows) * d**3))))
+
+        def refit(m: Tensor, S: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+            return settle(values, holes, m, S, shrink, rounds=rounds, tolerance=TOLERANCE, weights=weights)
+
+        m, S = refit(middle, covariance, None)
+        root, own, scale = _root(covariance), _root(S), (len(rows) / n) ** 0.5
+        eye = torch.eye(d, dtype=S.dtype)
+        for k in range(VARIANTS):
+            generator = torch_generator(derive_seed(seed, "weights", k))
+            weights = (
+                torch.empty(len(rows), dtype=values.dtype).exponential_(generator=generator).clamp_min(1e-9)
+            )
+            m_k, S_k = refit(m, S, weights)
+            # In units of these rows' own copula, which is N(0, 1) there.
+            half = torch.linalg.solve_triangular(own, S_k, upper=False)
+            spread = torch.linalg.solve_triangular(own, half.T, upper=False)
+            step = torch.linalg.solve_triangular(own, (m_k - m)[:, None], upper=False)[:, 0]
+            spread = (1 - scale) * eye + scale * (spread + spread.T) / 2
+            self.middles[k] = middle + scale * (root @ step)
+            self.covariances[k] = root @ spread @ root.T
+        self.fitted.fill_(True)
+        self.seed.fill_(derive_seed(seed, "mixtures") & ((1 << 63) - 1))
+
+    def of_draws(self, copula: LinearExpert, draws: range) -> list[LinearExpert]:
+        """The variant of each draw."""
+        pairs = [(self.middles[draw], self.covariances[draw]) for draw in draws if draw < VARIANTS]
+        if beyond := [draw for draw in draws if draw >= VARIANTS]:
+            pairs += self._mixtures(copula, beyond)
+        return [copula.with_parameters(*pair) for pair in pairs]
+
+    @torch.no_grad()
+    def _mixtures(self, copula: LinearExpert, draws: list[int]) -> list[tuple[Tensor, Tensor]]:
+        """Variants of draws that have none of their own.
+
+        Deviations of the variants from the fit, of covariances in logarithms, are added up with independent
+        normal weights: mixtures vary as the variants do.
+        """
+        device = copula.middle.device
+        middle, root = copula.middle.cpu(), _root(copula.covariance.cpu())
+        steps = self.middles.cpu() - middle
+        half = torch.linalg.solve_triangular(root, self.covariances.cpu(), upper=False)
+        white = torch.linalg.solve_triangular(root, half.transpose(1, 2), upper=False)
+        values, vectors = torch.linalg.eigh((white + white.transpose(1, 2)) / 2)
+        logarithms = (vectors * values.clamp_min(1e-12).log()[:, None, :]) @ vectors.transpose(1, 2)
+        pairs = []
+        for draw in draws:
+            generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
+            weights = torch.randn(VARIANTS, dtype=middle.dtype, generator=generator) / VARIANTS**0.5
+            spread = torch.linalg.matrix_exp(torch.einsum("k,kij->ij", weights, logarithms))
+            pair = middle + weights @ steps, root @ spread @ root.T
+            pairs.append((pair[0].to(device), pair[1].to(device)))
+        return pairs
+
+
+def _root(S: Tensor) -> Tensor:
+    root: Tensor = torch.linalg.cholesky(S + JITTER * torch.eye(len(S), dtype=S.dtype))
+    return root

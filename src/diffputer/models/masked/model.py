@@ -1,0 +1,196 @@
+"""The fitted model: experts, pool, calibration; what is predicted and drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import MaskedSettings
+from ..base import Columns, Normal, Predictive, RowBatch
+from .linear import MOST_COLUMNS, LinearExpert, Variants
+from .masking import describe
+from .network import Network
+from .pool import Pool, tempered
+from .sampler import unmask
+from .support import Support
+from .trees import BoostedTrees
+
+#: A bootstrapped linear expert changes the logarithm of a probability by at most this much.
+MOST_TILT = 2.0
+
+#: What the linear experts know inside of classes: normal scores, and the values of lines.
+Inner = tuple[Normal | None, Normal | None]
+
+
+class MaskedModel(nn.Module):
+    """Experts that predict any cells from any others, in one language, and how they are pooled.
+
+    The experts are, in the order of the pool's weights: networks (one for each backbone), the Gaussian
+    copula, the Gaussian of the values, boosted trees.
+    """
+
+    widths: Tensor
+    """The standard deviation below which the Gaussian alone knows a cell: that of a class, 0 where it has not
+    shown that it knows lines. Shape: [p]."""
+
+    def __init__(self, columns: Columns, settings: MaskedSettings) -> None:
+        super().__init__()
+        p, levels, s = len(columns.numeric), columns.levels, settings
+        self.columns = columns
+        self.support = Support(p, s.classes)
+        shapes = [
+            ("mlp", s.mlp_members, s.mlp_width, s.mlp_depth),
+            ("attention", s.attention_members, s.attention_width, s.attention_depth),
+        ]
+        self.networks = nn.ModuleList(
+            Network(
+                p,
+                s.classes,
+                levels,
+                backbone=kind,
+                members=members,
+                width=width,
+                depth=depth,
+                dropout=s.dropout,
+            )
+            for kind, members, width, depth in shapes
+            if members
+        )
+        d = p + sum(levels)
+        self.copula = LinearExpert("copula", p, levels) if len(columns.n_levels) > 1 else None
+        self.gaussian = LinearExpert("values", p, levels) if len(columns.n_levels) > 1 and p else None
+        self.variants = Variants(d) if self.copula is not None and d <= MOST_COLUMNS else None
+        self.trees = BoostedTrees(p, levels) if s.boosted_trees else None
+        n_experts = len(self.networks) + sum(
+            one is not None for one in (self.copula, self.gaussian, self.trees)
+        )
+        self.pool = Pool(n_experts, p, len(levels))
+        self.register_buffer("widths", torch.zeros(p))
+
+    def take_sizes(self, tensors: Mapping[str, Tensor]) -> None:
+        """Make room for the trees among tensors that are about to be loaded."""
+        if self.trees is not None:
+            prefix = "trees."
+            own = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+            self.trees.take_sizes(own)
+
+    @property
+    def varies(self) -> bool:
+        """Whether draws can carry the uncertainty of the fit."""
+        return self.variants is not None and bool(self.variants.fitted)
+
+    def describe(self, x: Tensor, known: Tensor) -> RowBatch:
+        """Rows as experts see them. Shape: x, known [n, c], columns in the order of the table."""
+        return describe(x, known, self.columns, self.support)
+
+    def linear(self, rows: RowBatch) -> tuple[list[Predictive], Inner]:
+        """What the linear experts predict, of classes and inside of them."""
+        found: list[Predictive] = []
+        scores = lines = None
+        for expert in (self.copula, self.gaussian):
+            if expert is None:
+                continue
+            mean, std, levels = expert.condition(rows)
+            found.append(expert.spread_over(mean, std, levels, self.support))
+            if expert.kind == "values":
+                lines = mean, std * (std < self.widths)
+            else:
+                scores = mean, std
+        return found, (scores, lines)
+
+    def experts(self, rows: RowBatch, dtype: torch.dtype) -> tuple[list[Predictive], Inner]:
+        """What every expert predicts."""
+        networks = [network.predict(rows, dtype) for network in self.networks]  # type: ignore[operator]
+        linear, inner = self.linear(rows)
+        trees = [] if self.trees is None else [self.trees.predict(rows)]
+        return [*networks, *linear, *trees], inner
+
+    @torch.no_grad()
+    def predict(self, rows: RowBatch, dtype: torch.dtype) -> Predictive:
+        """The pooled, calibrated distribution of every cell."""
+        experts, inner = self.experts(rows, dtype)
+        return refine(self.pool(experts), inner)
+
+    def members_of(self, draws: range) -> list[tuple[int, int]]:
+        """Network and member of each draw: members take turns, those of the better network more often."""
+        weights = self.pool.weights[: len(self.networks)].mean(dim=1)
+        shares = (weights / weights.sum().clamp_min(1e-9)).tolist()
+        counts = [0] * len(shares)
+        found = []
+        for draw in range(draws.stop):
+            behind = [(draw + 1) * share - count for share, count in zip(shares, counts, strict=True)]
+            k = behind.index(max(behind))
+            network = self.networks[k]
+            assert isinstance(network, Network)
+            found.append((k, counts[k] % network.members))
+            counts[k] += 1
+        return found[draws.start :]
+
+    @torch.no_grad()
+    def draw(
+        self,
+        rows: RowBatch,
+        keys: Tensor,
+        member: Network,
+        dtype: torch.dtype,
+        steps: int,
+        variant: LinearExpert | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Draw missing cells with one member of a network, and a bootstrapped copula where there is one.
+
+        Shape: rows of n, keys [n] -> x [n, p], levels [n, q].
+        """
+
+        def conditional(some: RowBatch) -> Predictive:
+            linear, inner = self.linear(some)
+            predictive = self._pool_draws([member.predict(some, dtype), *linear])
+            if variant is not None:
+                predictive = _tilt(predictive, linear[0], variant.predict(some, self.support))
+            return refine(predictive, inner)
+
+        return unmask(rows, keys, self.support, conditional, steps)
+
+    def _pool_draws(self, parts: list[Predictive]) -> Predictive:
+        """Pool a network and the linear experts: the network has the weight of all networks, and of trees."""
+        p, n_networks = len(self.widths), len(self.networks)
+        own = list(self.pool.weights[n_networks : n_networks + len(parts) - 1])
+        own.insert(0, 1 - torch.stack(own).sum(dim=0) if own else torch.ones_like(self.pool.temperature))
+        bins = torch.stack(
+            [w[:p, None] * one.bins for w, one in zip(own, parts, strict=True) if one.bins is not None]
+        ).sum(dim=0)
+        bins = tempered(bins, self.pool.temperature[:p, None])
+        levels = []
+        for j in range(len(self.columns.levels)):
+            mixed = sum(w[p + j] * one.levels[j] for w, one in zip(own, parts, strict=True))
+            assert isinstance(mixed, Tensor)
+            levels.append(tempered(mixed, self.pool.temperature[p + j]))
+        return Predictive(parts[0].mean, bins, levels)
+
+
+def refine(pooled: Predictive, inner: Inner) -> Predictive:
+    """Add what the linear experts know inside of classes; the Gaussian alone where it is finer than these."""
+    scores, lines = inner
+    if lines is None:
+        return replace(pooled, scores=scores)
+    mean, std = lines
+    return replace(pooled, mean=torch.where(std > 0, mean, pooled.mean), line_std=std, scores=scores)
+
+
+def _tilt(predictive: Predictive, fitted: Predictive, variant: Predictive) -> Predictive:
+    """Probabilities times those of a bootstrapped expert over those of the fitted one."""
+
+    def tilt(probabilities: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        change = (after.clamp_min(1e-6).log() - before.clamp_min(1e-6).log()).clamp(-MOST_TILT, MOST_TILT)
+        tilted = probabilities * change.exp()
+        return tilted / tilted.sum(dim=-1, keepdim=True).clamp_min(1e-30)
+
+    assert predictive.bins is not None
+    assert fitted.bins is not None
+    assert variant.bins is not None
+    levels = zip(predictive.levels, fitted.levels, variant.levels, strict=True)
+    return Predictive(
+        predictive.mean, tilt(predictive.bins, fitted.bins, variant.bins), [tilt(*one) for one in levels]
+    )

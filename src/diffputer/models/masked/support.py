@@ -1,0 +1,215 @@
+"""The support of each numeric column: atoms and quantile bins.
+
+A frequent value is an atom, a class of its own. The other values are divided into bins of equal probability.
+A column with few distinct values has atoms only. Every class keeps the observed values inside: its mean is
+exact, and what is drawn from it was observed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...diffusion.loading import require, require_between
+from ...diffusion.marginals import Marginals
+from ..base import Normal
+
+#: Classes of a column, about; a column with no more distinct values has atoms only.
+CLASSES = 64
+#: A value is an atom if it occurs this often at least, and fills a bin.
+FEWEST_REPEATS = 3
+#: A column has atoms only if its values occur this often on average.
+REPEATS = 2
+#: Bins of the values that are no atoms, at least.
+FEWEST_BINS = 4
+#: Values that are no atoms a bin has at least, on average.
+VALUES_A_BIN = 2
+
+
+class Classes(NamedTuple):
+    """The classes of one column. Shape: edges [B - 1], heights [B + 1], the others [B]."""
+
+    edges: NDArray[np.float64]
+    heights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    variances: NDArray[np.float64]
+
+
+def find_classes(values: NDArray[np.float32], most: int = CLASSES) -> Classes:
+    """Divide the observed values of a column into atoms and quantile bins.
+
+    Shape: values [n].
+
+    Examples
+    --------
+    >>> find_classes(np.array([0, 0, 0, 1], dtype=np.float32)).heights.tolist()
+    [0.0, 0.75, 1.0]
+    """
+    if len(values) == 0:
+        return Classes(np.empty(0), np.array([0.0, 1.0]), np.zeros(1), np.zeros(1))
+    found, counts = np.unique(values.astype(np.float64), return_counts=True)
+    n = len(values)
+    if len(found) <= min(most, n / REPEATS):
+        group = np.arange(len(found))
+    else:
+        atom = counts >= max(FEWEST_REPEATS, n / most)
+        atom[np.argsort(-counts, kind="stable")[most // 3 :]] = False  # each may cut a bin into two
+        others = np.where(atom, 0, counts)
+        n_bins = max(FEWEST_BINS, min(most - 2 * int(atom.sum()), int(others.sum()) // VALUES_A_BIN))
+        rank = (others.cumsum() - others / 2) / max(1, others.sum())
+        label = np.where(atom, -1 - np.arange(len(found)), np.minimum(rank * n_bins, n_bins - 1).astype(int))
+        group = np.concatenate([[0], np.cumsum(label[1:] != label[:-1])])
+    last = np.append(np.flatnonzero(np.diff(group)), len(found) - 1)
+    weight = np.bincount(group, counts)
+    heights = np.concatenate([[0.0], weight.cumsum() / n])
+    heights[-1] = 1.0
+    means = np.bincount(group, counts * found) / weight
+    variances = np.bincount(group, counts * np.square(found - means[group])) / weight
+    return Classes((found[last[:-1]] + found[last[:-1] + 1]) / 2, heights, means, variances)
+
+
+class Support(nn.Module):
+    """Classes and distribution functions of p numeric columns; columns with fewer classes are padded.
+
+    Shape: n_classes [p], edges [p, B - 1], heights [p, B + 1],
+    means, variances [p, B].
+    """
+
+    may_be_infinite = ("edges",)
+    n_classes: Tensor
+    edges: Tensor
+    heights: Tensor
+    means: Tensor
+    variances: Tensor
+
+    def __init__(self, n_columns: int, most: int = CLASSES) -> None:
+        super().__init__()
+        self.marginals = Marginals(n_columns)
+        self.register_buffer("n_classes", torch.ones(n_columns, dtype=torch.int64))
+        self.register_buffer("edges", torch.full((n_columns, most - 1), torch.inf))
+        self.register_buffer("heights", torch.ones(n_columns, most + 1))
+        self.register_buffer("means", torch.zeros(n_columns, most))
+        self.register_buffer("variances", torch.zeros(n_columns, most))
+
+    @classmethod
+    def fit(
+        cls,
+        x: NDArray[np.float32],
+        missing: NDArray[np.bool_],
+        columns: NDArray[np.int64],
+        most: int = CLASSES,
+    ) -> Support:
+        """Find the classes of columns from observed cells. Shape: x, missing [n, c], columns [p]."""
+        found = [find_classes(x[~missing[:, j], j], most) for j in columns]
+        support = cls(len(columns), most)
+        support.marginals = Marginals.fit(x, missing, columns)
+        for j, one in enumerate(found):
+            B = len(one.means)
+            support.n_classes[j] = B
+            support.edges[j, : B - 1] = torch.from_numpy(one.edges)
+            support.heights[j, : B + 1] = torch.from_numpy(one.heights)
+            support.heights[j, 0] = 0.0
+            support.means[j, :B] = torch.from_numpy(one.means)
+            support.variances[j, :B] = torch.from_numpy(one.variances)
+        return support
+
+    @property
+    def size(self) -> int:
+        """B, the classes of the column that has most."""
+        return self.means.shape[1]
+
+    @property
+    def valid(self) -> Tensor:
+        """Which classes exist. Shape: [p, B]."""
+        return torch.arange(self.size, device=self.means.device) < self.n_classes[:, None]
+
+    @property
+    def frequencies(self) -> Tensor:
+        """Share of the observed values in each class. Shape: [p, B]."""
+        return self.heights.diff(dim=1)
+
+    def check_values(self) -> None:
+        """Raise ValueError unless these are classes of columns."""
+        require_between(1, self.size, n_classes=self.n_classes)
+        require(self.edges.diff(dim=1).nan_to_num(0.0) >= 0, "edges of classes must ascend")
+        require(self.heights.diff(dim=1) >= 0, "shares of classes must not be negative")
+        require_between(0, 1, heights=self.heights)
+
+    def classes_of(self, x: Tensor) -> Tensor:
+        """Class of each value; one between two classes belongs to the nearer. Shape: x [n, p] -> [n, p]."""
+        return torch.searchsorted(self.edges, x.T.contiguous()).T
+
+    def normal_probabilities(self, mean: Tensor, std: Tensor, cuts: Tensor) -> Tensor:
+        """Probabilities of the classes under a normal distribution of each cell.
+
+        Shape: mean, std [n, p], cuts [p, B - 1] (class borders in the units of the mean) -> [n, p, B].
+        """
+        below = torch.special.ndtr((cuts - mean[..., None]) / std[..., None])
+        zero, one = below.new_zeros(*mean.shape, 1), below.new_ones(*mean.shape, 1)
+        return torch.cat([zero, below, one], dim=-1).diff(dim=-1).clamp_min(0)
+
+    @property
+    def scores(self) -> Tensor:
+        """Class borders as normal scores, infinite beyond the last class. Shape: [p, B - 1]."""
+        scores: Tensor = torch.special.ndtri(self.heights[:, 1:-1].double()).float()
+        return scores
+
+    def mean(self, probabilities: Tensor) -> Tensor:
+        """Mean of a distribution over the classes. Shape: [n, p, B] -> [n, p]."""
+        return (probabilities * self.means).sum(dim=-1)
+
+    def quantile(self, bins: Tensor, level: float, scores: Normal | None = None) -> Tensor:
+        """Quantiles of distributions over the classes. Shape: bins [n, p, B] -> [n, p]."""
+        below = bins.cumsum(dim=-1)
+        at = level * below[..., -1]
+        found = torch.minimum((below < at[..., None]).sum(dim=-1), self.n_classes - 1)
+        own = bins.gather(-1, found[..., None])[..., 0]
+        before = below.gather(-1, found[..., None])[..., 0] - own
+        return self._inside(found, ((at - before) / own.clamp_min(1e-9)).clamp(0, 1), scores, observed=False)
+
+    def draw(self, bins: Tensor, chance: Tensor, inner: Tensor, scores: Normal | None = None) -> Tensor:
+        """Draw a class, then an observed value inside it. Shape: bins [n, p, B], uniform [n, p] -> [n, p]."""
+        below = bins.cumsum(dim=-1)
+        found = (below < chance[..., None] * below[..., -1:]).sum(dim=-1)
+        return self._inside(torch.minimum(found, self.n_classes - 1), inner, scores, observed=True)
+
+    def variance(self, bins: Tensor, mean: Tensor) -> Tensor:
+        """Variances of distributions over the classes. Shape: bins [n, p, B], mean [n, p] -> [n, p]."""
+        far = self.means - mean[..., None]
+        return (bins * (self.variances + far.square())).sum(dim=-1)
+
+    def _inside(self, found: Tensor, share: Tensor, scores: Normal | None, *, observed: bool) -> Tensor:
+        """Values a share of the way through the observed values of classes. Shape: [n, p] -> [n, p].
+
+        With normal scores the share is one of their density inside the class.
+        """
+        columns = torch.arange(found.shape[1], device=found.device)
+        low, high = self.heights[columns, found], self.heights[columns, found + 1]
+        heights = low + share * (high - low)
+        if scores is not None:
+            mean, std = (one.double() for one in scores)
+            spread = std.clamp_min(1e-6)
+            a, b = (
+                torch.special.ndtr((torch.special.ndtri(end.double()) - mean) / spread) for end in (low, high)
+            )
+            inner = torch.special.ndtr(mean + spread * torch.special.ndtri(a + share * (b - a))).float()
+            # Far from the mean the density has no digits left.
+            heights = torch.where((std > 0) & (b - a > 1e-3), inner.clamp(low, high), heights)
+        return self._values_at(heights, observed=observed)
+
+    def _values_at(self, heights: Tensor, *, observed: bool) -> Tensor:
+        """Values at points of the distribution function, interpolated or only observed ones.
+
+        Shape: heights [n, p] -> [n, p].
+        """
+        v, u = self.marginals.values, self.marginals.probabilities
+        at = heights.T.contiguous()
+        right = torch.searchsorted(u, at).clamp(1, v.shape[1] - 1)
+        v0, v1, u0, u1 = (t.gather(1, k) for t in (v, u) for k in (right - 1, right))
+        share = ((at - u0) / (u1 - u0).clamp_min(1e-20)).clamp(0, 1)
+        values = torch.where(share < 0.5, v0, v1) if observed else v0 + share * (v1 - v0)
+        return values.T
