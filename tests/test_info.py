@@ -284,6 +284,7 @@ def test_a_simulation_writes_a_summary(summarised: Callable[..., dict[str, Any]]
     words = "--methods complete --rows 60 --designs linear --mechanisms mcar --rates 0.2 --repetitions 1"
     found = summarised("bench", "coverage", *words.split(), "--out", "rows.csv", "--figure", "one.png")
     assert found["written"] == ["rows.table.csv", "one.png"]
+    assert found["raw_rows"] == "rows.csv"
     assert found["failures"] == 0
     assert found["lines"] == len(pd.read_csv("rows.table.csv"))
     found = summarised("bench", "coverage", "--from-rows", "none.csv", code=2)
