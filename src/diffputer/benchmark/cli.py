@@ -227,8 +227,9 @@ def _run(
     quiet: bool,
 ) -> None:
     """Run what is left; ``counts`` say at any time how many runs are done, failed and left."""
-    from .campaign import is_failure, run_plan
+    from .campaign import run_plan
     from .display import describe_row, show_duration, show_runs
+    from .runner import is_failure
     from .scheduler import default_threads
 
     if not plan.todo:
