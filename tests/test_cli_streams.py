@@ -53,7 +53,9 @@ def check(result, *, shown: str = r"\x1b]0;pwned") -> None:
 def test_control_characters_are_shown_and_never_sent(evil, tmp_path):
     check(run("impute", evil, "-o", tmp_path / f"full{ATTACK}.csv"))
     assert ATTACK in (tmp_path / f"full{ATTACK}.csv").read_text()  # the data are as they were
-    check(run("impute", evil, "-o", tmp_path / "draws.csv", "--draws", "2"))
+    page = tmp_path / f"r{ATTACK}.html"
+    check(run("impute", evil, "-o", tmp_path / "draws.csv", "--draws", "2", "--report", page))
+    assert not CONTROLS.search(page.read_text())
     check(run("compare", evil, "--methods", "mean,median", "--time-budget", "60", "-o", tmp_path / "o.csv",
               "--report", tmp_path / f"r{ATTACK}.html"))  # fmt: skip
 

@@ -208,6 +208,15 @@ def test_a_summary_never_takes_the_place_of_another_file(
     assert [Path(name).read_text() for name in names] == ["x,y\n1,2\n"] * len(names)
 
 
+def test_a_summary_that_a_full_disk_refuses_is_warned_of(saved: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("a full disk is of Linux")
+    done = run("info", saved, "--summary", "/dev/full")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: The summary '/dev/full' could not be written.")
+    assert "fingerprint" in done.stdout
+
+
 def test_a_summary_is_read_by_no_more_people_than_the_table(plain: Path, tmp_path: Path) -> None:
     if os.name == "nt":
         pytest.skip("permissions are of POSIX")
@@ -284,6 +293,7 @@ def test_a_simulation_writes_a_summary(summarised: Callable[..., dict[str, Any]]
     words = "--methods complete --rows 60 --designs linear --mechanisms mcar --rates 0.2 --repetitions 1"
     found = summarised("bench", "coverage", *words.split(), "--out", "rows.csv", "--figure", "one.png")
     assert found["written"] == ["rows.table.csv", "one.png"]
+    assert found["raw_rows"] == "rows.csv"
     assert found["failures"] == 0
     assert found["lines"] == len(pd.read_csv("rows.table.csv"))
     found = summarised("bench", "coverage", "--from-rows", "none.csv", code=2)
@@ -339,7 +349,7 @@ def test_comparisons_and_benchmarks_have_summaries(
     (tmp_path / "suite.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
     found = summarised("bench", "run", "suite.toml", "--out", "out", "--threads", "1")
     assert found["command"].startswith("diffputer bench run suite.toml")
-    assert (found["runs"]["todo"], found["runs"]["failures"]) == (1, 0)
+    assert found["runs"] == {"done": 1, "failed": 0, "skipped": 0, "todo": 0, "failures": 0}
     found = summarised("bench", "table", "out", "-o", "table.md")
     assert found["written"] == ["table.md"]
     assert "nothing" in summarised("bench", "data", "nothing", code=2)["error"]

@@ -159,6 +159,16 @@ def test_values_that_no_fit_gives_are_refused(tmp_path: Path, name: str, value: 
     assert load_bytes(pack(header, facts, bytes(body)), path) is None
 
 
+def test_a_long_format_is_shown_in_short(saved: Path, tmp_path: Path) -> None:
+    header, _, body = unpack(saved.read_bytes())
+    header["__metadata__"]["format"] = "[" * 100_000
+    text = json.dumps(header).encode()
+    (tmp_path / "m").write_bytes(struct.pack("<Q", len(text)) + text + body)
+    with pytest.raises(ModelFileError) as caught:
+        DiffPuter.load(tmp_path / "m")
+    assert len(str(caught.value)) < 400
+
+
 def test_sizes_that_a_file_does_not_have_take_no_memory(saved: Path, tmp_path: Path) -> None:
     data = saved.read_bytes()
     settings = unpack(data)[1]["result"]["settings"]

@@ -199,9 +199,12 @@ def summarising(session: Reporter, path: str | None, command: str, *taken: str |
             "written": session.written,
             **session.facts,
         }
-        with suppress(OSError, DiffputerError, ValueError):
+        try:
             text = json.dumps(_finite(facts), indent=2, default=str, allow_nan=False)
             write_bytes(path, f"{text}\n".encode())
+        except (OSError, DiffputerError, ValueError) as error:
+            with suppress(OSError):
+                session.say(f"The summary {path!r} could not be written. {error}", "warning")
 
 
 @contextmanager

@@ -169,7 +169,8 @@ def compare(
             session.written.append(report)
         if output is not None and not result.interrupted and result.has_compared:
             settings = choose_settings(result, started + time_budget, device)
-            completed = _fill(table, result, output, settings, quiet)
+            with known_answers(table.answers):
+                completed = _fill(table, result, output, settings, quiet)
             if summary is not None:
                 session.facts |= column_counts(table.frame, completed, table.marker_words)
             session.written.append(output)

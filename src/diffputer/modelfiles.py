@@ -110,7 +110,8 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, R
             f"{remedy}"
         ) from error
     if metadata.get("format") != kind:
-        raise ModelFileError(f"{name!r} is not a {kind}: its format is {metadata.get('format')!r}. {remedy}")
+        found = str(metadata.get("format"))[:40]
+        raise ModelFileError(f"{name!r} is not a {kind}: its format is {found!r}. {remedy}")
     _check_version(name, metadata.get("version", ""))
     with damage_as_error(repr(name), remedy):
         tensors = {

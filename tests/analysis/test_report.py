@@ -162,6 +162,14 @@ def test_names_and_values_are_only_ever_text(name: str) -> None:
         assert EVIL not in page
 
 
+def test_one_cell_was_missing_and_one_row_was_complete() -> None:
+    for frame, words in (
+        (pd.DataFrame({"x": [1.0, 2.0, None], "y": [1.0, 2.0, 3.0]}), "1 column was missing; 2 rows"),
+        (pd.DataFrame({"x": [1.0, None, None], "y": [1.0, 2.0, 3.0]}), "(33.3 %) was complete."),
+    ):
+        assert words in Page(make_report(frame, [frame.fillna(1.5)] * 2)).text
+
+
 def test_the_page_loads_nothing_and_allows_one_script() -> None:
     import base64
     import hashlib

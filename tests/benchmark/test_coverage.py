@@ -453,6 +453,8 @@ def test_failures_end_with_code_1_and_are_told(tmp_path):
         (["--from-rows", "no.csv"], "Raw rows must be files, however: no.csv cannot be found"),
         (["--summary", "both.csv"], "--summary is a JSON file; got 'both.csv'"),
         (["--from-table", "no.csv"], "A coverage table must be a file, however: no.csv"),
+        (["--page", "no.md"], "--page must be a text file; 'no.md' cannot be read"),
+        (["--out", "raw.csv", "--table", "raw.csv"], "--table must not replace what it is made from"),
     ],
 )
 def test_mistakes_are_explained(arguments, words, tmp_path, monkeypatch):
@@ -461,6 +463,19 @@ def test_mistakes_are_explained(arguments, words, tmp_path, monkeypatch):
     assert done.exit_code == 2
     assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["--from-rows", "--from-table"])
+def test_a_table_never_takes_the_place_of_what_it_is_made_from(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(Path("raw.csv"), "complete")
+    assert command("--from-rows", "raw.csv", "--table", "table.csv").exit_code == 0
+    source = {"--from-rows": Path("raw.csv"), "--from-table": Path("table.csv")}[kind]
+    before = source.read_bytes()
+    done = command(kind, source, "--table", f"./{source}")
+    assert done.exit_code == 2
+    assert "--table must not replace what it is made from" in done.stderr
+    assert source.read_bytes() == before
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from ..runtime.reporting import visible
 from .origin import Origin
 from .report_charts import chart_data, drift_cell, held_cell, ratio_of, spread_cell
 from .report_facts import Facts
@@ -262,7 +263,9 @@ def _reproduce(facts: Facts) -> str:
         return "<p>The tables did not come with their settings.</p>"
     parts = []
     if origin.command:
-        parts.append(f'<h3>Command</h3><pre id="command" tabindex="0">{escape(origin.command)}</pre>')
+        parts.append(
+            f'<h3>Command</h3><pre id="command" tabindex="0">{escape(visible(origin.command))}</pre>'
+        )
     if origin.parts:
         code = "from diffputer import DiffPuter\n\n# Draws of several fits were joined:\n"
         code += "\n".join(_constructor(part) for part in origin.parts[:PARTS])

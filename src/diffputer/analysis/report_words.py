@@ -84,8 +84,9 @@ def methods_text(facts: Facts) -> str:
     words = [
         f"The table has {count(p.n_rows, 'row')} and {count(p.n_columns, 'column')}. "
         f"{count(p.n_missing, 'cell')} ({percent(p.n_missing, p.n_rows * p.n_columns)}) in "
-        f"{count(holes, 'column')} were missing; {count(p.n_complete_rows, 'row')} "
-        f"({percent(p.n_complete_rows, p.n_rows)}) were complete."
+        f"{count(holes, 'column')} {'was' if p.n_missing == 1 else 'were'} missing; "
+        f"{count(p.n_complete_rows, 'row')} ({percent(p.n_complete_rows, p.n_rows)}) "
+        f"{'was' if p.n_complete_rows == 1 else 'were'} complete."
     ]
     if not p.n_missing:
         return words[0]

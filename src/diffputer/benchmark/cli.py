@@ -186,9 +186,10 @@ def run(
             states = {"done": plan.done, "failed": plan.failed, "skipped": plan.skipped, "to run": plan.todo}
             lines = [f"{state}\t{visible(job.words)}\n" for state, those in states.items() for job in those]
             write_bytes("-", "".join(lines).encode())
-        failures = 0 if dry_run else _run(session, plan, folder, workers, threads, limits, data, alone, quiet)
-        counts["failures"] = failures
-        if failures or plan.lacks_own or (plan.failed and not dry_run):
+        counts["failures"] = 0
+        if not dry_run:
+            _run(session, plan, counts, folder, workers, threads, limits, data, alone, quiet)
+        if counts["failures"] or plan.lacks_own or (plan.failed and not dry_run):
             sys.exit(EXIT_FAILURE)
 
 
@@ -216,6 +217,7 @@ def _plan(
 def _run(
     session: Reporter,
     plan: Plan,
+    counts: dict[str, int],
     out: Path,
     workers: int,
     threads: int | None,
@@ -223,23 +225,29 @@ def _run(
     data: str | None,
     alone: bool,
     quiet: bool,
-) -> int:
+) -> None:
+    """Run what is left; ``counts`` say at any time how many runs are done, failed and left."""
     from .campaign import run_plan
     from .display import describe_row, show_duration, show_runs
+    from .runner import is_failure
     from .scheduler import default_threads
 
     if not plan.todo:
-        return 0
+        return
     started = time.monotonic()
     with show_runs(plan.todo, workers, None if not quiet else False) as display:
 
         def ended(job: Job, rows: list[dict[str, Any]], seconds: float) -> None:
             display.ended(job, rows, seconds)
+            has_failed = any(is_failure(row) for row in rows)
+            counts["todo"] -= 1
+            counts["failed" if has_failed else "done"] += 1
+            counts["failures"] += has_failed
             for row in rows:
                 if not row["em_round"]:
                     session.say(describe_row(row))
 
-        failures = run_plan(
+        run_plan(
             plan,
             out,
             workers=workers,
@@ -252,10 +260,10 @@ def _run(
             ended=ended,
         )
     taken = show_duration(time.monotonic() - started)
+    failures = counts["failures"]
     failed = f"{failures:,} failed, column error tells why" if failures else "none failed"
     skipped = f", {len(plan.skipped):,} skipped" if plan.skipped else ""
     session.say(f"{_count_runs(plan.todo)} took {taken}; {failed}{skipped}")
-    return failures
 
 
 def _count_runs(jobs: list[Job]) -> str:

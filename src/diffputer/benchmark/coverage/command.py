@@ -120,17 +120,24 @@ def coverage(
                 "Files belong to --from-rows or --from-table, however: "
                 + ("there are none." if not files else "neither is given.")
             )
-        failed = 0
-        if from_table:
-            lines = _read_tables(session, files or [], table)
+        sources, failed = files or [out], 0
+        target = table if table or from_table else sources[0].with_suffix(".table.csv")
+        if target is not None and target.resolve() in {path.resolve() for path in sources}:
+            raise SettingError(
+                f"--table must not replace what it is made from; got {str(target)!r}. Name another file."
+            )
+        if page is not None:
+            _read_page(page)  # a mistake is found before the work
+        if target is None or from_table:
+            lines = _read_tables(session, sources, target)
         else:
-            sources = files or [out]
             if not from_rows:
+                session.facts["raw_rows"] = str(out)
                 failed = _simulate(
                     session, out, repetitions, designs, mechanisms, rates, methods, rows, draws,
                     _read_settings(quality, settings or []), workers, retry_failed,
                 )  # fmt: skip
-            lines = _summarise(session, sources, table or sources[0].with_suffix(".table.csv"))
+            lines = _summarise(session, sources, target)
         session.facts |= {"lines": len(lines), "failures": failed}
         _show(session, lines, format, figure, page)
         if failed:
@@ -221,7 +228,6 @@ def _write(session: Reporter, lines: Sequence[Line], target: Path) -> None:
 def _show(
     session: Reporter, lines: Sequence[Line], format: str, figure: Path | None, page: Path | None
 ) -> None:
-
     from ..report.terminal import print_report
     from .tables import make_report, put_into_page, write_part
 
@@ -229,12 +235,7 @@ def _show(
         raise InputError("There must be rows to show, however: there are none. Run the simulation first.")
     report = make_report(lines)
     if page is not None:
-        from .tables import BEGIN, END
-
-        text = page.read_text(encoding="utf-8")
-        if BEGIN not in text or END not in text:
-            raise InputError(f"A page must have the lines {BEGIN} and {END}, however: {page} has not.")
-        page.write_text(put_into_page(text, write_part(report)), encoding="utf-8")
+        page.write_text(put_into_page(_read_page(page), write_part(report)), encoding="utf-8")
         session.written.append(str(page))
     elif format == "markdown":
         sys.stdout.write(visible(write_part(report)))
@@ -248,6 +249,19 @@ def _show(
         (save_svg if figure.suffix.lower() == ".svg" else save_png)(draw_coverage(lines), figure)
         session.written.append(str(figure))
         session.say(f"the picture is in {figure}")
+
+
+def _read_page(page: Path) -> str:
+    """The text of a page that has the marks."""
+    from .tables import BEGIN, END
+
+    try:
+        text = page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--page must be a text file; {str(page)!r} cannot be read. {error}") from error
+    if BEGIN not in text or END not in text:
+        raise InputError(f"A page must have the lines {BEGIN} and {END}, however: {page} has not.")
+    return text
 
 
 def _read_settings(quality: str, given: Sequence[str]) -> dict[str, Any]:
