@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import numpy as np
@@ -23,9 +24,15 @@ TINY_OPTIONS = [part for setting in TINY for part in ("--set", setting)]
 PROGRAM = [sys.executable, "-c", "from diffputer.cli import main; main()"]
 
 
+def make_runner() -> CliRunner:
+    """Runner that keeps standard error apart: click 8.1 mixes it into standard output by default."""
+    mixes = "mix_stderr" in inspect.signature(CliRunner).parameters
+    return CliRunner(mix_stderr=False) if mixes else CliRunner()
+
+
 def run(*args, code=0, input=None, tiny=True):
     extra = TINY_OPTIONS if tiny and args[0] == "impute" and "--model" not in args else []
-    result = CliRunner().invoke(app, [*map(str, args), *extra], input=input)
+    result = make_runner().invoke(app, [*map(str, args), *extra], input=input)
     assert result.exit_code == code, result.stderr
     assert "Traceback" not in result.stderr
     return result

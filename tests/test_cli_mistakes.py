@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from diffputer import DiffPuter
 from diffputer.cli import app
 
-from .cli_tools import PROGRAM, TINY_OPTIONS, run
+from .cli_tools import PROGRAM, TINY_OPTIONS, make_runner, run
 
 MISTAKES = {
     "no such file": (["nowhere.csv"], "there is no"),
@@ -123,7 +122,7 @@ def test_surprises_give_a_line_and_a_hint(plain, monkeypatch):
         words.splitlines()[-1]
         == "error: unexpected RuntimeError: the sky fell (--debug shows where it happened)"
     )
-    result = CliRunner().invoke(app, ["impute", str(plain), "--debug"])
+    result = make_runner().invoke(app, ["impute", str(plain), "--debug"])
     assert result.exit_code == 1
     assert "Traceback" in result.stderr
     assert result.stderr.endswith("error: unexpected RuntimeError: the sky fell\n")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 from diffputer import demo, settings
 from diffputer.settings import CONDITIONAL, FAST, MASKED, ConditionalSettings, MaskedSettings, PaperSettings
 
+from .cli_tools import make_runner
 from .conftest import TINY, TINY_PAPER, ugly_frame
 
 ROOT = Path(__file__).parent.parent
@@ -69,12 +69,12 @@ def test_commands_run_in_order(page: Path, quick: Path) -> None:
         if command[0] == "diffputer" and command[1] in ("impute", "compare"):
             if command[1] == "compare" and "--time-budget" not in command:
                 command += ["--time-budget", "4"]  # what it would use takes a minute
-            result = CliRunner().invoke(app, command[1:])
+            result = make_runner().invoke(app, command[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"
         elif command[:3] == ["diffputer", "bench", "run"]:
-            result = CliRunner().invoke(app, [*command[1:], "--dry-run"])
+            result = make_runner().invoke(app, [*command[1:], "--dry-run"])
             assert result.exit_code == 0, f"{line}\n{result.output}"
-            assert "to run" in result.output
+            assert "to run" in result.stdout + result.stderr
 
 
 def test_the_benchmark_pages_own_suite_and_method_work(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from diffputer import DiffPuter, __version__, demo
 from diffputer.cli import app
 from diffputer.modelfiles import MODEL, read_container, write_container
 
+from .cli_tools import make_runner
 from .conftest import TINY, ugly_frame
 
 
@@ -86,7 +86,7 @@ def test_info_of_a_forged_model_is_text_or_a_sentence(
     inner[place[-1]] = value
     write_container(tmp_path / "forged", MODEL, tensors, facts)  # with a digest that fits
     for more in ([], ["--json"]):
-        done = CliRunner().invoke(app, ["info", str(tmp_path / "forged"), *more])
+        done = make_runner().invoke(app, ["info", str(tmp_path / "forged"), *more])
         assert done.exit_code in (0, 2), done.stderr
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
 
@@ -202,7 +202,7 @@ def test_a_summary_never_takes_the_place_of_another_file(
     for summary in (target, os.path.abspath(target), *(["survey.imputed.csv"] if len(words) == 2 else [])):
         if summary == "survey.imputed.csv" and words[0] != "impute":
             continue
-        done = CliRunner().invoke(app, [*words, "--summary", summary])
+        done = make_runner().invoke(app, [*words, "--summary", summary])
         assert done.exit_code == 2
         assert "--summary needs a file of its own" in done.stderr
     assert [Path(name).read_text() for name in names] == ["x,y\n1,2\n"] * len(names)
@@ -255,7 +255,7 @@ def summarised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def summarise(*words: object, code: int = 0) -> dict[str, Any]:
         target = tmp_path / "summary.json"
-        done = CliRunner().invoke(app, [*map(str, words), "--summary", str(target)])
+        done = make_runner().invoke(app, [*map(str, words), "--summary", str(target)])
         assert done.exit_code == code, done.stderr
         found: dict[str, Any] = json.loads(target.read_text(), parse_constant=pytest.fail)
         target.unlink()

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from diffputer.benchmark.coverage import imputers
 from diffputer.benchmark.coverage.designs import DESIGNS, HIDEABLE, MECHANISMS, hide_cells
@@ -23,6 +22,7 @@ from diffputer.benchmark.coverage.tables import BEGIN, END, make_report, write_p
 from diffputer.cli import app
 from diffputer.errors import DataWarning, InputError, SettingError
 
+from ..cli_tools import make_runner
 from ..conftest import TINY
 
 ALL: dict[str, Any] = {
@@ -46,7 +46,7 @@ def run(path: Path, *names: str, workers: int = 1, **plan: Any) -> list[Line]:
 
 
 def command(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, ["bench", "coverage", *map(str, arguments)], catch_exceptions=False)
+    return make_runner().invoke(app, ["bench", "coverage", *map(str, arguments)], catch_exceptions=False)
 
 
 # --- truths and mechanisms ----------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from diffputer.benchmark.table_command import find_files, read_results, table
 from diffputer.benchmark.task import TASK_MECHANISMS
 
+from ..cli_tools import make_runner
 from .report_rows import Row, make_grid, make_row
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -43,9 +43,9 @@ def suite(tmp_path, monkeypatch) -> Path:
 
 
 def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
-    return result.output
+    result = make_runner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.stdout + result.stderr
+    return result.stdout + result.stderr
 
 
 def test_suites_are_found_by_name_folder_or_file(suite):
@@ -130,7 +130,7 @@ def test_formats_follow_the_option_or_the_suffix(suite):
 
 def test_figures_are_written_and_linked(suite):
     arguments = ["small", "-o", "out/page.md", "--figures", "out/figures", "--metric", "mae"]
-    result = CliRunner().invoke(app, arguments)
+    result = make_runner().invoke(app, arguments)
     n = len(list((suite / "out" / "figures").glob("*.png")))
     assert (result.stdout, result.stderr) == ("", f"wrote out/page.md and {n} figures in out/figures\n")
     assert (suite / "out" / "figures" / "bars-mae-out_of_sample-mcar-0.3.svg").exists()
@@ -158,7 +158,7 @@ def test_mistakes_are_explained(suite, arguments, words):
     (suite / "empty").mkdir()
     write(suite / "empty.csv", [make_row()])
     (suite / "empty.csv").write_text("dataset,method\n")
-    result = CliRunner().invoke(app, arguments, env={"TERM": "dumb"})
+    result = make_runner().invoke(app, arguments, env={"TERM": "dumb"})
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
@@ -168,23 +168,23 @@ def test_mistakes_are_explained(suite, arguments, words):
 
 def test_refused_rows_are_warned_of_and_too_many_are_a_failure(suite):
     few = write(suite / "few.csv", [*make_grid({"em": [0.4, 0.5]}, ["a", "b"]), make_row("mice", mae="-1")])
-    result = CliRunner().invoke(app, [str(few), "--metric", "mae"])
+    result = make_runner().invoke(app, [str(few), "--metric", "mae"])
     assert result.exit_code == 0
     assert result.stderr == (
         "warning: 1 row cannot be compared and is refused, 2 remain: an error must not be negative, however: "
         "mae is -1 (1). The report names them.\n"
     )
     stray = write(suite / "stray.csv", [make_row("mice", protocol_version="2")])
-    result = CliRunner().invoke(app, ["small", str(stray), "--metric", "mae"])
+    result = make_runner().invoke(app, ["small", str(stray), "--metric", "mae"])
     assert result.exit_code == 1
     assert "4 rows cannot be compared and are refused, 1 remain" in result.stderr
     assert "protocol version 1, however: the newest here is 2 (4)" in result.stderr
     assert "Refused: rows that cannot be compared" in result.stdout
-    assert CliRunner().invoke(app, ["small", "--metric", "mae"]).stderr == ""
+    assert make_runner().invoke(app, ["small", "--metric", "mae"]).stderr == ""
 
 
 def test_a_traceback_is_shown_where_it_is_wanted(suite):
-    result = CliRunner().invoke(app, ["small", "--setting", "x", "--debug"])
+    result = make_runner().invoke(app, ["small", "--setting", "x", "--debug"])
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
 

@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from diffputer.benchmark import campaign, scheduler
 from diffputer.benchmark.builtin import BUILTIN
@@ -24,7 +23,7 @@ from diffputer.benchmark.task import TASK_MECHANISMS, Task
 from diffputer.cli import app
 from diffputer.errors import InputError, SettingError
 from diffputer.methods.table import METHODS
-from tests.cli_tools import PROGRAM
+from tests.cli_tools import PROGRAM, make_runner
 
 #: A method of one short file, as users write theirs; it does what its setting says instead of imputing.
 FAKE = """
@@ -509,7 +508,7 @@ def test_memory_of_a_session_is_that_of_its_processes():
 
 
 def invoke(*arguments, code=0):
-    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    result = make_runner().invoke(app, ["bench", *map(str, arguments)])
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from typer.testing import CliRunner
 
 from diffputer.cli import app
 
+from ..cli_tools import make_runner
 from .checks import Outcome
 
 #: Words that may be read as missing, so that their cells may change.
@@ -175,7 +175,7 @@ def check_text(case: Text) -> Outcome:
         source.write_bytes(case.data)
         settings = [word for setting in _SHORT for word in ("--set", setting)]
         words = ["impute", str(source), "-o", str(target), *case.options, *settings, "--device", "cpu"]
-        result = CliRunner().invoke(app, words)
+        result = make_runner().invoke(app, words)
         said = result.stderr
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
