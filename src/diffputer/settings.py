@@ -328,7 +328,7 @@ MASKED: dict[tuple[str, bool], dict[str, Any]] = {
     ("fast", False): {
         "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
         "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
-        "weight_average": 0.995, "classes": 32,
+        "weight_average": 0.995,
     },
     ("balanced", False): {
         "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,

@@ -13,7 +13,7 @@ from diffputer.models.masked.support import Support
 JOINT = torch.tensor([[[0.3, 0.0], [0.05, 0.15]], [[0.0, 0.1], [0.2, 0.2]]])  # of three binary columns
 
 
-def exact(rows: RowBatch) -> Predictive:
+def exact(rows: RowBatch, wanted: torch.Tensor) -> Predictive:
     """The conditionals of JOINT."""
     probabilities = []
     for j in range(3):

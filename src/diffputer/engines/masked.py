@@ -257,8 +257,9 @@ class MaskedEngine:
         validation = self._validation
         assert validation is not None
         experts, _ = self.model.experts(validation.rows, self.dtype)
-        self.model.pool.fit(experts, validation.x, validation.classes, validation.levels, validation.held)
-        return validation.loss(self.model.pool(experts))
+        pool, support, v = self.model.pool, self.model.support, validation
+        pool.fit(experts, support, v.x, v.classes, v.levels, v.held)
+        return validation.loss(pool(experts, support))
 
     def finish(self) -> None:
         """Let linear experts, whose weights are known by now, see the held-out cells too."""

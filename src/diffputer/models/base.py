@@ -69,8 +69,7 @@ class RowBatch:
         return RowBatch(*(values.to(device) for values in vars(self).values()))
 
 
-#: Mean and standard deviation of a normal distribution of every cell; where the latter is 0 there is none.
-#: Shape: two of [n, p].
+#: Mean and standard deviation of a normal distribution of every cell. Shape: two of [n, p].
 Normal = tuple[Tensor, Tensor]
 
 
@@ -83,10 +82,10 @@ class Support(Protocol):
     def variance(self, bins: Tensor, mean: Tensor) -> Tensor:
         """Their variances. Shape: [n, p, B], [n, p] -> [n, p]."""
 
-    def quantile(self, bins: Tensor, level: float, scores: Normal | None) -> Tensor:
+    def quantile(self, bins: Tensor, level: float, inside: Normal | None) -> Tensor:
         """Their quantiles. Shape: [n, p, B] -> [n, p]."""
 
-    def draw(self, bins: Tensor, chance: Tensor, inner: Tensor, scores: Normal | None) -> Tensor:
+    def draw(self, bins: Tensor, chance: Tensor, place: Tensor, inside: Normal | None) -> Tensor:
         """Observed values drawn by two uniform numbers. Shape: [n, p, B], [n, p] twice -> [n, p]."""
 
 
@@ -98,33 +97,38 @@ class Predictive:
     finer than any class: where ``line_std`` is above 0, it and the mean take the place of the bins. Known
     cells may hold anything.
 
-    Inside a class values are as likely as the copula's normal ``scores`` say, where there are some.
+    Inside a class the density is that of a normal distribution around the mean with the standard deviation
+    ``inner``, or even where that is 0.
 
-    Shape: mean, line_std [n, p]; bins [n, p, B]; levels q of [n, L].
+    Shape: mean, line_std, inner [n, p]; bins [n, p, B]; levels q of [n, L].
     """
 
     mean: Tensor
     bins: Tensor | None
     levels: list[Tensor]
     line_std: Tensor | None = None
-    scores: Normal | None = None
+    inner: Tensor | None = None
 
     def quantile(self, support: Support, level: float) -> Tensor:
         """Quantiles of numbers. Shape: [n, p]."""
         assert self.bins is not None
-        return self._on_lines(support.quantile(self.bins, level, self.scores), NormalDist().inv_cdf(level))
+        return self._on_lines(support.quantile(self.bins, level, self._inside), NormalDist().inv_cdf(level))
 
-    def draw(self, support: Support, chance: Tensor, inner: Tensor) -> Tensor:
+    def draw(self, support: Support, chance: Tensor, place: Tensor) -> Tensor:
         """Numbers drawn by two uniform numbers each. Shape: [n, p]."""
         assert self.bins is not None
         score = torch.special.ndtri(chance.clamp(1e-7, 1 - 1e-7))
-        return self._on_lines(support.draw(self.bins, chance, inner, self.scores), score)
+        return self._on_lines(support.draw(self.bins, chance, place, self._inside), score)
 
     def std(self, support: Support) -> Tensor:
         """Standard deviations of numbers. Shape: [n, p]."""
         assert self.bins is not None
         std = support.variance(self.bins, support.mean(self.bins)).clamp_min(0).sqrt()
         return std if self.line_std is None else torch.where(self.line_std > 0, self.line_std, std)
+
+    @property
+    def _inside(self) -> Normal | None:
+        return None if self.inner is None else (self.mean, self.inner)
 
     def _on_lines(self, values: Tensor, score: Tensor | float) -> Tensor:
         if self.line_std is None:

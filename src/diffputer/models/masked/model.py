@@ -13,16 +13,13 @@ from ..base import Columns, Normal, Predictive, RowBatch
 from .linear import MOST_COLUMNS, LinearExpert, Variants
 from .masking import describe
 from .network import Network
-from .pool import Pool, tempered
+from .pool import Pool
 from .sampler import unmask
 from .support import Support
 from .trees import BoostedTrees
 
 #: A bootstrapped linear expert changes the logarithm of a probability by at most this much.
 MOST_TILT = 2.0
-
-#: What the linear experts know inside of classes: normal scores, and the values of lines.
-Inner = tuple[Normal | None, Normal | None]
 
 
 class MaskedModel(nn.Module):
@@ -67,7 +64,7 @@ class MaskedModel(nn.Module):
         n_experts = len(self.networks) + sum(
             one is not None for one in (self.copula, self.gaussian, self.trees)
         )
-        self.pool = Pool(n_experts, p, len(levels))
+        self.pool = Pool(n_experts, len(self.networks), p, len(levels))
         self.register_buffer("widths", torch.zeros(p))
 
     def take_sizes(self, tensors: Mapping[str, Tensor]) -> None:
@@ -86,10 +83,10 @@ class MaskedModel(nn.Module):
         """Rows as experts see them. Shape: x, known [n, c], columns in the order of the table."""
         return describe(x, known, self.columns, self.support)
 
-    def linear(self, rows: RowBatch) -> tuple[list[Predictive], Inner]:
-        """What the linear experts predict, of classes and inside of them."""
+    def linear(self, rows: RowBatch) -> tuple[list[Predictive], Normal | None]:
+        """What the linear experts predict, and mean and standard deviation of cells on lines."""
         found: list[Predictive] = []
-        scores = lines = None
+        lines = None
         for expert in (self.copula, self.gaussian):
             if expert is None:
                 continue
@@ -97,22 +94,28 @@ class MaskedModel(nn.Module):
             found.append(expert.spread_over(mean, std, levels, self.support))
             if expert.kind == "values":
                 lines = mean, std * (std < self.widths)
-            else:
-                scores = mean, std
-        return found, (scores, lines)
+        return found, lines
 
-    def experts(self, rows: RowBatch, dtype: torch.dtype) -> tuple[list[Predictive], Inner]:
-        """What every expert predicts."""
-        networks = [network.predict(rows, dtype) for network in self.networks]  # type: ignore[operator]
-        linear, inner = self.linear(rows)
-        trees = [] if self.trees is None else [self.trees.predict(rows)]
-        return [*networks, *linear, *trees], inner
+    def experts(
+        self, rows: RowBatch, dtype: torch.dtype, member: Network | None = None, wanted: Tensor | None = None
+    ) -> tuple[list[Predictive], Normal | None]:
+        """What every expert predicts of wanted cells, and of lines; one member may speak for all networks.
+
+        Shape: wanted [n, p + q], default: all that are missing.
+        """
+        if member is None:
+            networks = [network.predict(rows, dtype) for network in self.networks]  # type: ignore[operator]
+        else:
+            networks = [member.predict(rows, dtype)] * len(self.networks)
+        linear, lines = self.linear(rows)
+        trees = [] if self.trees is None else [self.trees.predict(rows, wanted)]
+        return [*networks, *linear, *trees], lines
 
     @torch.no_grad()
     def predict(self, rows: RowBatch, dtype: torch.dtype) -> Predictive:
         """The pooled, calibrated distribution of every cell."""
-        experts, inner = self.experts(rows, dtype)
-        return refine(self.pool(experts), inner)
+        experts, lines = self.experts(rows, dtype)
+        return refine(self.pool(experts, self.support), lines)
 
     def members_of(self, draws: range) -> list[tuple[int, int]]:
         """Network and member of each draw: members take turns, those of the better network more often."""
@@ -144,39 +147,23 @@ class MaskedModel(nn.Module):
         Shape: rows of n, keys [n] -> x [n, p], levels [n, q].
         """
 
-        def conditional(some: RowBatch) -> Predictive:
-            linear, inner = self.linear(some)
-            predictive = self._pool_draws([member.predict(some, dtype), *linear])
+        def conditional(some: RowBatch, wanted: Tensor) -> Predictive:
+            experts, lines = self.experts(some, dtype, member, wanted)
+            predictive = self.pool(experts, self.support)
             if variant is not None:
-                predictive = _tilt(predictive, linear[0], variant.predict(some, self.support))
-            return refine(predictive, inner)
+                copula = experts[len(self.networks)]
+                predictive = _tilt(predictive, copula, variant.predict(some, self.support))
+            return refine(predictive, lines)
 
         return unmask(rows, keys, self.support, conditional, steps)
 
-    def _pool_draws(self, parts: list[Predictive]) -> Predictive:
-        """Pool a network and the linear experts: the network has the weight of all networks, and of trees."""
-        p, n_networks = len(self.widths), len(self.networks)
-        own = list(self.pool.weights[n_networks : n_networks + len(parts) - 1])
-        own.insert(0, 1 - torch.stack(own).sum(dim=0) if own else torch.ones_like(self.pool.temperature))
-        bins = torch.stack(
-            [w[:p, None] * one.bins for w, one in zip(own, parts, strict=True) if one.bins is not None]
-        ).sum(dim=0)
-        bins = tempered(bins, self.pool.temperature[:p, None])
-        levels = []
-        for j in range(len(self.columns.levels)):
-            mixed = sum(w[p + j] * one.levels[j] for w, one in zip(own, parts, strict=True))
-            assert isinstance(mixed, Tensor)
-            levels.append(tempered(mixed, self.pool.temperature[p + j]))
-        return Predictive(parts[0].mean, bins, levels)
 
-
-def refine(pooled: Predictive, inner: Inner) -> Predictive:
-    """Add what the linear experts know inside of classes; the Gaussian alone where it is finer than these."""
-    scores, lines = inner
+def refine(pooled: Predictive, lines: Normal | None) -> Predictive:
+    """The Gaussian alone where it is finer than a class."""
     if lines is None:
-        return replace(pooled, scores=scores)
+        return pooled
     mean, std = lines
-    return replace(pooled, mean=torch.where(std > 0, mean, pooled.mean), line_std=std, scores=scores)
+    return replace(pooled, mean=torch.where(std > 0, mean, pooled.mean), line_std=std)
 
 
 def _tilt(predictive: Predictive, fitted: Predictive, variant: Predictive) -> Predictive:
@@ -191,6 +178,5 @@ def _tilt(predictive: Predictive, fitted: Predictive, variant: Predictive) -> Pr
     assert fitted.bins is not None
     assert variant.bins is not None
     levels = zip(predictive.levels, fitted.levels, variant.levels, strict=True)
-    return Predictive(
-        predictive.mean, tilt(predictive.bins, fitted.bins, variant.bins), [tilt(*one) for one in levels]
-    )
+    bins = tilt(predictive.bins, fitted.bins, variant.bins)
+    return replace(predictive, bins=bins, levels=[tilt(*one) for one in levels])

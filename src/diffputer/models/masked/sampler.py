@@ -16,8 +16,8 @@ from ...runtime.seeding import keyed_uniform
 from ..base import Predictive, RowBatch
 from .support import Support
 
-#: A distribution of every cell given the known ones.
-Conditional = Callable[[RowBatch], Predictive]
+#: A distribution of wanted cells given the known ones.
+Conditional = Callable[[RowBatch, Tensor], Predictive]
 
 
 def unmask(
@@ -38,7 +38,7 @@ def unmask(
     turn = torch.where(known, steps, (rank * turns).div(missing.clamp_min(1), rounding_mode="floor"))
     for t in range(int(turns.max()) if n else 0):
         now = turn == t
-        predictive = conditional(rows)
+        predictive = conditional(rows, now)
         chance = keyed_uniform(keys, 1 + t, 2 * c)
         x, z, shown, levels = rows.x, rows.z, rows.known, rows.levels.clone()
         if p:

@@ -28,6 +28,8 @@ REPEATS = 2
 FEWEST_BINS = 4
 #: Values that are no atoms a bin has at least, on average.
 VALUES_A_BIN = 2
+#: A density with less mass than this in a class says nothing about the values inside.
+FAINTEST = 1e-4
 
 
 class Classes(NamedTuple):
@@ -162,44 +164,73 @@ class Support(nn.Module):
         """Mean of a distribution over the classes. Shape: [n, p, B] -> [n, p]."""
         return (probabilities * self.means).sum(dim=-1)
 
-    def quantile(self, bins: Tensor, level: float, scores: Normal | None = None) -> Tensor:
+    def quantile(self, bins: Tensor, level: float, inside: Normal | None = None) -> Tensor:
         """Quantiles of distributions over the classes. Shape: bins [n, p, B] -> [n, p]."""
         below = bins.cumsum(dim=-1)
         at = level * below[..., -1]
         found = torch.minimum((below < at[..., None]).sum(dim=-1), self.n_classes - 1)
         own = bins.gather(-1, found[..., None])[..., 0]
         before = below.gather(-1, found[..., None])[..., 0] - own
-        return self._inside(found, ((at - before) / own.clamp_min(1e-9)).clamp(0, 1), scores, observed=False)
+        place = ((at - before) / own.clamp_min(1e-9)).clamp(0, 1)
+        return self._value_inside(found, place, inside, observed=False)
 
-    def draw(self, bins: Tensor, chance: Tensor, inner: Tensor, scores: Normal | None = None) -> Tensor:
+    def draw(self, bins: Tensor, chance: Tensor, place: Tensor, inside: Normal | None = None) -> Tensor:
         """Draw a class, then an observed value inside it. Shape: bins [n, p, B], uniform [n, p] -> [n, p]."""
         below = bins.cumsum(dim=-1)
         found = (below < chance[..., None] * below[..., -1:]).sum(dim=-1)
-        return self._inside(torch.minimum(found, self.n_classes - 1), inner, scores, observed=True)
+        return self._value_inside(torch.minimum(found, self.n_classes - 1), place, inside, observed=True)
 
     def variance(self, bins: Tensor, mean: Tensor) -> Tensor:
         """Variances of distributions over the classes. Shape: bins [n, p, B], mean [n, p] -> [n, p]."""
         far = self.means - mean[..., None]
         return (bins * (self.variances + far.square())).sum(dim=-1)
 
-    def _inside(self, found: Tensor, share: Tensor, scores: Normal | None, *, observed: bool) -> Tensor:
-        """Values a share of the way through the observed values of classes. Shape: [n, p] -> [n, p].
+    @property
+    def borders(self) -> Tensor:
+        """Smallest value, borders between classes, largest value. Shape: [p, B + 1]."""
+        values = self.marginals.values
+        first, last = values[:, :1], values[:, -1:]
+        return torch.cat([first, torch.minimum(torch.maximum(self.edges, first), last), last], dim=1)
 
-        With normal scores the share is one of their density inside the class.
+    def parts_of(self, columns: Tensor, classes: Tensor, x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+        """Cut the class of each cell into parts of equal probability, and find that of its value, on a CPU.
+
+        Shape: columns, classes, x [m] -> borders [m, parts + 1], place [m].
+        """
+        heights, v, u = (t.cpu() for t in (self.heights, self.marginals.values, self.marginals.probabilities))
+        low, high = heights[columns, classes], heights[columns, classes + 1]
+        at = low[:, None] + torch.linspace(0, 1, parts + 1) * (high - low)[:, None]
+        borders = torch.empty_like(at)
+        for j in columns.unique().tolist():
+            own = columns == j
+            borders[own] = torch.from_numpy(np.interp(at[own], u[j], v[j]).astype(np.float32))
+        place = (x[:, None] > borders[:, 1:-1]).sum(dim=1)
+        return borders.double(), place
+
+    def _value_inside(self, found: Tensor, place: Tensor, inside: Normal | None, *, observed: bool) -> Tensor:
+        """Values a share of the way through classes. Shape: found, place [n, p] -> [n, p].
+
+        It is a share of the observed values, or of a normal density where one is given.
         """
         columns = torch.arange(found.shape[1], device=found.device)
         low, high = self.heights[columns, found], self.heights[columns, found + 1]
-        heights = low + share * (high - low)
-        if scores is not None:
-            mean, std = (one.double() for one in scores)
-            spread = std.clamp_min(1e-6)
-            a, b = (
-                torch.special.ndtr((torch.special.ndtri(end.double()) - mean) / spread) for end in (low, high)
-            )
-            inner = torch.special.ndtr(mean + spread * torch.special.ndtri(a + share * (b - a))).float()
-            # Far from the mean the density has no digits left.
-            heights = torch.where((std > 0) & (b - a > 1e-3), inner.clamp(low, high), heights)
-        return self._values_at(heights, observed=observed)
+        heights = low + place * (high - low)
+        values = self._values_at(heights, observed=observed)
+        if inside is None:
+            return values
+        mean, std = (one.double() for one in inside)
+        borders = self.borders.double()
+        a, b = borders[columns, found], borders[columns, found + 1]
+        spread = std.clamp_min(1e-9)
+        below, upto = (torch.special.ndtr((end - mean) / spread) for end in (a, b))
+        # Far from the mean the density has no digits left.
+        is_known = (std > 0) & (upto - below > FAINTEST) & (self.variances[columns, found] > 0)
+        inner = mean + spread * torch.special.ndtri(below + place * (upto - below))
+        inner = torch.minimum(torch.maximum(inner, a), b).float()
+        if observed:
+            own = torch.stack(self.marginals.distribution(inner)).mean(dim=0)
+            inner = self._values_at(torch.minimum(torch.maximum(own, low), high), observed=True)
+        return torch.where(is_known, inner, values)
 
     def _values_at(self, heights: Tensor, *, observed: bool) -> Tensor:
         """Values at points of the distribution function, interpolated or only observed ones.

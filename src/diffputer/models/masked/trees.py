@@ -137,17 +137,20 @@ class BoostedTrees(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch) -> Predictive:
-        """Expectations of numbers and probabilities of categories, where cells are missing."""
+    def predict(self, rows: RowBatch, wanted: Tensor | None = None) -> Predictive:
+        """Expectations of numbers and probabilities of categories, of wanted cells (default: missing ones).
+
+        Shape: wanted [n, p + q].
+        """
         x, n = _matrix(rows), len(rows)
+        asked = x.isnan() if wanted is None else wanted
         mean = torch.zeros(n, self.p, device=x.device)
         levels: list[Tensor] = []
         for j, start in enumerate(self.start.split(self.outputs)):
             raw = start.repeat(n, 1)
             trees = (self.column == j).nonzero()[:, 0]
             if len(trees):
-                wanted = x[:, j].isnan().nonzero()[:, 0]
-                for some in wanted.split(BLOCK):
+                for some in asked[:, j].nonzero()[:, 0].split(BLOCK):
                     raw[some] += self._sums(trees, x[some], len(start))
             if j < self.p:
                 mean[:, j] = raw[:, 0]
