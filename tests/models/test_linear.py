@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from diffputer.models.base import Columns, RowBatch
+from diffputer.models.base import Cells, Columns, RowBatch
 from diffputer.models.masked.linear import LinearExpert
-from diffputer.models.masked.masking import Table
+from diffputer.models.masked.masking import Table, mask
 from diffputer.models.masked.support import Support
 
 
@@ -79,9 +79,9 @@ def test_of_many_columns_factors_find_low_rank() -> None:
     for kind in ("values", "copula"):
         expert = LinearExpert(kind, 120, [])
         expert.fit(table.batch)
-        predictive = expert.predict(table.batch, support)
-        missing = ~table.batch.known
-        error = (predictive.mean - truth.batch.x)[missing].square().mean().sqrt()
+        cells = Cells.of(~table.batch.known, 120)
+        predictive, _ = expert.predict(expert.given(table.batch), cells, support)
+        error = (predictive.mean - cells.pick(truth.batch.x)).square().mean().sqrt()
         assert float(error) < 0.25, kind  # the noise is 0.15, a column's own deviation 0.9
         assert predictive.bins is not None
         assert float(predictive.bins.sum(dim=-1).min()) == pytest.approx(1.0, abs=1e-3)
@@ -104,5 +104,24 @@ def test_hidden_columns_of_a_copula_keep_their_own_distribution() -> None:
     table, support = table_of(x, np.ones_like(x, dtype=bool), [0, 0])
     expert = LinearExpert("copula", 2, [])
     expert.fit(table.batch)
-    predictive = expert.predict(hide(table.batch, 0), support)
-    assert float(predictive.mean[:, 0].mean()) == pytest.approx(float(x[:, 0].mean()), rel=0.05)
+    rows = hide(table.batch, 0)
+    predictive, _ = expert.predict(expert.given(rows), Cells.of(~rows.known, 2), support)
+    assert float(predictive.mean.mean()) == pytest.approx(float(x[:, 0].mean()), rel=0.05)
+
+
+def test_learning_cell_by_cell_is_conditioning() -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 4))
+    x = np.concatenate([x, rng.integers(3, size=(300, 1))], axis=1)
+    table, _ = table_of(x, np.ones_like(x, dtype=bool), [0, 0, 0, 0, 3])
+    expert = LinearExpert("values", 4, [3])
+    expert.fit(table.batch)
+    some, more = rng.random(x.shape) > 0.7, rng.random(x.shape) > 0.4
+    less = mask(table.batch, torch.from_numpy(some))
+    rows = mask(table.batch, torch.from_numpy(some | more))
+    learnt, anew = expert.learn(expert.given(less), rows), expert.given(rows)
+    torch.testing.assert_close(learnt.expected, anew.expected, atol=1e-3, rtol=0)
+    wanted = rows.levels < 0
+    for one, other in zip(expert.read(learnt, wanted)[1:], expert.read(anew, wanted)[1:], strict=True):
+        for a, b in zip(one, other, strict=True):
+            torch.testing.assert_close(a, b, atol=2e-3, rtol=0)

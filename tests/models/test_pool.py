@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from diffputer.models.base import Predictive
+from diffputer.models.base import Cells, Predictive
 from diffputer.models.masked.pool import Pool, stack_distributions, stack_means, tempered
 from diffputer.models.masked.support import Support
 
@@ -16,8 +16,8 @@ N, B = 4000, 8
 def held_out(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Class logits of N cells, and classes drawn from them."""
     generator = torch.Generator().manual_seed(seed)
-    truth = 2 * torch.randn(N, 1, B, generator=generator)
-    return truth, torch.multinomial(truth.softmax(-1)[:, 0], 1, generator=generator)
+    truth = 2 * torch.randn(N, B, generator=generator)
+    return truth, torch.multinomial(truth.softmax(-1), 1, generator=generator)[:, 0]
 
 
 def atoms() -> Support:
@@ -32,11 +32,14 @@ def predictive(bins: torch.Tensor) -> Predictive:
 
 def fitted(experts: list[Predictive], x: torch.Tensor, support: Support) -> Pool:
     pool = Pool(len(experts), 0, 1, 0)
-    levels = torch.zeros(len(x), 0, dtype=torch.int64)
-    held = torch.ones(len(x), 1, dtype=torch.bool)
-    pool.fit(experts, support, x, support.classes_of(x), levels, held)
+    pool.fit(experts, cells(len(x)), support, x, torch.zeros(len(x), 0, dtype=torch.int64))
     pool.check_values()
     return pool
+
+
+def cells(n: int) -> Cells:
+    """One of each row, of the first column."""
+    return Cells(torch.arange(n), torch.zeros(n, dtype=torch.int64), torch.zeros(n, 0, dtype=torch.bool))
 
 
 def test_the_expert_that_is_right_has_the_weight() -> None:
@@ -87,11 +90,11 @@ def test_an_expert_without_a_distribution_has_a_mean_only() -> None:
     pool = fitted([predictive(truth.softmax(-1)), exact], classes.float(), support)
     assert float(pool.weights[1, 0]) == 0
     assert float(pool.mean_weights[1, 0]) > 0.99
-    pooled = pool([predictive(truth.softmax(-1)), exact], support)
+    pooled = pool([predictive(truth.softmax(-1)), exact], cells(N), support)
     torch.testing.assert_close(pooled.mean, classes.float(), atol=0.05, rtol=0)
     # ... around which the kernels put all probability.
     assert pooled.bins is not None
-    assert float(pooled.bins.gather(-1, classes[..., None]).mean()) > 0.9
+    assert float(pooled.bins.gather(1, classes[:, None]).mean()) > 0.9
 
 
 def test_intervals_around_a_sharp_mean_hold_what_they_say() -> None:
@@ -99,16 +102,16 @@ def test_intervals_around_a_sharp_mean_hold_what_they_say() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20_000, 1)).astype(np.float32)
     support = Support.fit(x, np.zeros_like(x, dtype=bool), np.array([0]), 16)
-    mean = torch.from_numpy(x + 0.03 * rng.normal(size=x.shape).astype(np.float32))
-    one_hot = torch.nn.functional.one_hot(support.classes_of(mean), support.size).float()
+    truth = torch.from_numpy(x[:, 0])
+    mean = truth + 0.03 * torch.from_numpy(rng.normal(size=len(x))).float()
+    one_hot = torch.nn.functional.one_hot(support.classes_of(mean[:, None])[:, 0], support.size).float()
     experts = [
         Predictive(mean, 0.97 * one_hot + 0.03 * support.frequencies, []),
-        Predictive(torch.zeros_like(mean), support.frequencies.expand(len(x), 1, -1).clone(), []),
+        Predictive(torch.zeros_like(mean), support.frequencies.expand(len(x), -1).clone(), []),
     ]
-    truth = torch.from_numpy(x)
-    pool = fitted(experts, truth, support)
-    pooled = pool(experts, support)
+    columns = torch.zeros(len(x), dtype=torch.int64)
+    pooled = fitted(experts, truth, support)(experts, cells(len(x)), support)
     for level, least, most in ((0.5, 0.4, 0.6), (0.9, 0.85, 0.95)):
-        low, high = (pooled.quantile(support, (1 + sign * level) / 2) for sign in (-1, 1))
+        low, high = (support.quantile(pooled, columns, (1 + sign * level) / 2) for sign in (-1, 1))
         assert least < float(((truth >= low) & (truth <= high)).float().mean()) < most
         assert float((high - low).median()) < 0.2

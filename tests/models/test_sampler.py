@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from diffputer.models.base import Predictive, RowBatch
+from diffputer.models.base import Cells, Predictive, RowBatch
 from diffputer.models.masked.sampler import unmask
 from diffputer.models.masked.support import Support
 
 JOINT = torch.tensor([[[0.3, 0.0], [0.05, 0.15]], [[0.0, 0.1], [0.2, 0.2]]])  # of three binary columns
 
 
-def exact(rows: RowBatch, wanted: torch.Tensor) -> Predictive:
+def exact(rows: RowBatch, cells: Cells) -> Predictive:
     """The conditionals of JOINT."""
     probabilities = []
     for j in range(3):
@@ -21,7 +21,7 @@ def exact(rows: RowBatch, wanted: torch.Tensor) -> Predictive:
         for place in np.ndindex(2, 2, 2):
             given[:, place[j]] += JOINT[place] * _agree(rows.levels, place, j)
         probabilities.append(given / given.sum(dim=1, keepdim=True))
-    return Predictive(torch.zeros(len(rows), 0), torch.zeros(len(rows), 0, 2), probabilities)
+    return Predictive(torch.zeros(0), torch.zeros(0, 2), probabilities)
 
 
 def _agree(levels: torch.Tensor, place: tuple[int, ...], j: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from diffputer.models.base import Predictive
 from diffputer.models.masked.support import Support, find_classes
 
 
@@ -18,7 +19,16 @@ def fit(values: np.ndarray, most: int = 16) -> Support:
 
 
 def uniform(n: int, seed: int) -> torch.Tensor:
-    return torch.rand(n, 1, generator=torch.Generator().manual_seed(seed))
+    return torch.rand(n, generator=torch.Generator().manual_seed(seed))
+
+
+def predictive(support: Support, bins: torch.Tensor, **more: torch.Tensor) -> Predictive:
+    """Of cells of the first column."""
+    return Predictive(support.mean(bins, first(bins)), bins, [], **more)
+
+
+def first(bins: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(len(bins), dtype=torch.int64)
 
 
 @given(
@@ -59,8 +69,8 @@ def test_only_observed_values_are_drawn_and_never_in_a_gap() -> None:
     rng = np.random.default_rng(0)
     values = np.concatenate([rng.normal(-5, 0.3, 600), rng.normal(5, 0.3, 600)]).astype(np.float32)
     support = fit(values)
-    bins = support.frequencies.expand(5000, 1, -1)
-    drawn = support.draw(bins, uniform(5000, 0), uniform(5000, 1))[:, 0].numpy()
+    bins = support.frequencies.expand(5000, -1)
+    drawn = support.draw(predictive(support, bins), first(bins), uniform(5000, 0), uniform(5000, 1)).numpy()
     # The knots of the distribution function are observed values.
     assert np.isin(drawn, values).all()
     assert abs(drawn.mean() - values.mean()) < 0.3
@@ -70,22 +80,27 @@ def test_only_observed_values_are_drawn_and_never_in_a_gap() -> None:
 def test_quantiles_of_the_columns_own_distribution_are_its_own() -> None:
     values = np.random.default_rng(0).gamma(2.0, size=5000).astype(np.float32)
     support = fit(values, 64)
-    bins = support.frequencies[None]
+    bins = support.frequencies
+    own = predictive(support, bins)
     for level in (0.05, 0.25, 0.5, 0.75, 0.95):
-        assert float(support.quantile(bins, level)) == pytest.approx(np.quantile(values, level), abs=0.03)
-    mean = support.mean(bins)
-    assert float(mean) == pytest.approx(values.mean(), abs=1e-3)
-    assert float(support.variance(bins, mean)) == pytest.approx(values.var(), rel=1e-3)
+        assert float(support.quantile(own, first(bins), level)) == pytest.approx(
+            np.quantile(values, level), abs=0.03
+        )
+    assert float(own.mean) == pytest.approx(values.mean(), abs=1e-3)
+    assert float(support.std(bins, first(bins))) == pytest.approx(values.std(), rel=1e-3)
 
 
 def test_inside_a_class_a_sharp_density_decides() -> None:
     values = np.random.default_rng(0).normal(size=4000).astype(np.float32)
     support = fit(values, 8)
-    x = torch.tensor([[0.3], [-1.2], [2.0]])
-    bins = torch.nn.functional.one_hot(support.classes_of(x), 8).float()
-    sharp = x, torch.full_like(x, 0.02)
-    none = x, torch.zeros_like(x)
-    assert float((support.quantile(bins, 0.5, sharp) - x).abs().max()) < 0.03
-    torch.testing.assert_close(support.quantile(bins, 0.5, none), support.quantile(bins, 0.5))
-    drawn = support.draw(bins, uniform(3, 0), uniform(3, 1), sharp)
+    x = torch.tensor([0.3, -1.2, 2.0])
+    bins = torch.nn.functional.one_hot(support.classes_of(x[:, None])[:, 0], 8).float()
+    sharp = Predictive(x, bins, [], inner=torch.full_like(x, 0.02))
+    even = Predictive(x, bins, [], inner=torch.zeros_like(x))
+    columns = first(bins)
+    assert float((support.quantile(sharp, columns, 0.5) - x).abs().max()) < 0.03
+    plain = support.quantile(Predictive(x, bins, []), columns, 0.5)
+    torch.testing.assert_close(support.quantile(even, columns, 0.5), plain)
+    drawn = support.draw(sharp, columns, uniform(3, 0), uniform(3, 1))
     assert float((drawn - x).abs().max()) < 0.1
+    assert np.isin(drawn.numpy(), values).all()

@@ -21,7 +21,7 @@ from ..diffusion.planning import TrainingPlan
 from ..diffusion.training import MStep, Trainer, train_all
 from ..errors import SettingError
 from ..held_out import HeldOut
-from ..models.base import Columns, Predictive, RowBatch
+from ..models.base import Cells, Columns, Predictive, RowBatch
 from ..models.masked.linear import LinearExpert
 from ..models.masked.masking import MaskedCells, Table, Validation
 from ..models.masked.model import MaskedModel
@@ -256,10 +256,10 @@ class MaskedEngine:
         """Choose weights and temperatures on held-out cells; gives the loss of what is pooled."""
         validation = self._validation
         assert validation is not None
-        experts, _ = self.model.experts(validation.rows, self.dtype)
-        pool, support, v = self.model.pool, self.model.support, validation
-        pool.fit(experts, support, v.x, v.classes, v.levels, v.held)
-        return validation.loss(pool(experts, support))
+        model, v = self.model, validation
+        experts, _ = model.experts(v.rows, v.cells, self.dtype, model.given(v.rows))
+        model.pool.fit(experts, v.cells, model.support, v.x, v.levels)
+        return v.loss(model.pool(experts, v.cells, model.support))
 
     def finish(self) -> None:
         """Let linear experts, whose weights are known by now, see the held-out cells too."""
@@ -322,10 +322,12 @@ class MaskedEngine:
 
     def _predictions(
         self, x: Floats, missing: Mask, progress: Progress
-    ) -> Iterator[tuple[slice, Predictive]]:
+    ) -> Iterator[tuple[slice, Cells, Predictive]]:
         progress.begin("imputing", len(x))
         for part, pick in self._blocks(len(x)):
-            yield part, self.model.predict(self._describe(x[pick], missing[pick]), self.dtype)
+            rows = self._describe(x[pick], missing[pick])
+            cells = Cells.of(~rows.all_known, rows.x.shape[1])
+            yield part, cells, self.model.predict(rows, cells, self.dtype)
             progress.advance(part.stop - part.start)
 
     def impute(
@@ -334,38 +336,46 @@ class MaskedEngine:
         """Complete rows by mean or median and the most probable category, in one evaluation."""
         completed = x.copy()
         rows = np.flatnonzero(missing.any(axis=1))
-        for part, predictive in self._predictions(x[rows], missing[rows], progress):
-            middle = self._middle(predictive, estimate)
+        for part, cells, predictive in self._predictions(x[rows], missing[rows], progress):
+            middle = self._table_of(cells, self._middle(predictive, cells, estimate))
             expected = self._join(middle, [one.argmax(dim=-1) for one in predictive.levels])
             size = part.stop - part.start
             completed[rows[part]] = np.where(missing[rows[part]], expected[:size], x[rows[part]])
         return completed
 
-    def _middle(self, predictive: Predictive, estimate: str) -> Tensor:
-        by_median = estimate == "median" and len(self._columns.numeric) > 0
-        return predictive.quantile(self.model.support, 0.5) if by_median else predictive.mean
+    def _middle(self, predictive: Predictive, cells: Cells, estimate: str) -> Tensor:
+        if estimate != "median" or predictive.bins is None:
+            return predictive.mean
+        return self.model.support.quantile(predictive, cells.columns, 0.5)
+
+    def _table_of(self, cells: Cells, values: Tensor) -> Tensor:
+        """Values of cells at their places, 0 elsewhere. Shape: [m] -> [n, p]."""
+        return cells.place(values, torch.Size((len(cells.levels), len(self._columns.numeric))))
 
     def describe_cells(
         self, x: Floats, missing: Mask, ends: tuple[float, float], progress: Progress, estimate: str = "mean"
     ) -> CellDistribution:
         """Estimate, standard deviation and two quantiles of numbers, category and probability.
 
-        Complete rows are not looked at: NaN.
+        Cells that are not missing are not looked at: NaN.
         Shape: x, missing [n, c].
         """
         numeric, categorical = self._columns.numeric, self._columns.categorical
         result = CellDistribution(*(np.full(x.shape, np.nan, dtype=np.float32) for _ in range(6)))
         rows = np.flatnonzero(missing.any(axis=1))
         support = self.model.support
-        for part, predictive in self._predictions(x[rows], missing[rows], progress):
+        for part, cells, predictive in self._predictions(x[rows], missing[rows], progress):
             size, at = part.stop - part.start, rows[part]
             if numeric.size:
-                low, high = (predictive.quantile(support, end) for end in ends)
+                low, high = (support.quantile(predictive, cells.columns, end) for end in ends)
+                inside = (cells.rows < size).cpu().numpy()
+                row, column = (one.cpu().numpy()[inside] for one in (cells.rows, cells.columns))
                 for target, values in (
-                    (result.lower, low), (result.upper, high), (result.deviation, predictive.std(support)),
-                    (result.estimate, self._middle(predictive, estimate)),
+                    (result.lower, low), (result.upper, high),
+                    (result.deviation, support.std_of(predictive, cells.columns)),
+                    (result.estimate, self._middle(predictive, cells, estimate)),
                 ):  # fmt: skip
-                    target[np.ix_(at, numeric)] = values[:size].float().cpu().numpy()
+                    target[at[row], numeric[column]] = values.float().cpu().numpy()[inside]
             for j, probabilities in zip(categorical, predictive.levels, strict=True):
                 probability, level = (found.cpu().numpy() for found in probabilities[:size].max(dim=-1))
                 result.probability[at, j], result.level[at, j] = probability, level
@@ -394,14 +404,18 @@ class MaskedEngine:
             variants = list(model.variants.of_draws(model.copula, numbers))
         progress.begin("drawing", len(x) * n_draws)
         for part, pick in self._blocks(len(x)):
+            by_missing = np.argsort(-missing[pick].sum(axis=1), kind="stable")
+            at = np.argsort(by_missing)
+            pick = pick[by_missing]
             rows = self._describe(x[pick], missing[pick])
             own = draw_keys(torch.from_numpy(keys[pick]).to(self._device), list(numbers))
             size = part.stop - part.start
+            given = model.given(rows)
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, variant) in enumerate(zip(owners, variants, strict=True)):
                 steps = self.settings.sampling_steps
-                drawn, levels = model.draw(rows, own[:, j], members[owner], self.dtype, steps, variant)
-                draws[j] = self._join(drawn, list(levels.unbind(1)))[:size]
+                drawn, levels = model.draw(rows, given, own[:, j], members[owner], self.dtype, steps, variant)
+                draws[j] = self._join(drawn, list(levels.unbind(1)))[at[:size]]
                 progress.advance(size)
             yield part, draws
 
@@ -434,7 +448,7 @@ def _frequencies(table: Table, columns: Columns) -> Tensor:
 
 
 def _loss_of(expert: LinearExpert, validation: Validation, support: Support) -> float:
-    return validation.loss(expert.predict(validation.rows, support))
+    return validation.loss(expert.predict(expert.given(validation.rows), validation.cells, support)[0])
 
 
 def _with_size(settings: MaskedSettings, columns: Columns, memory: int | None) -> MaskedSettings:

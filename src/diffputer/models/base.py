@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -69,68 +67,67 @@ class RowBatch:
         return RowBatch(*(values.to(device) for values in vars(self).values()))
 
 
-#: Mean and standard deviation of a normal distribution of every cell. Shape: two of [n, p].
+#: Mean and standard deviation of a normal distribution of each cell. Shape: two of [m].
 Normal = tuple[Tensor, Tensor]
 
 
-class Support(Protocol):
-    """What the classes of numeric columns mean."""
+@dataclass(frozen=True)
+class Cells:
+    """Which cells of n rows are to be predicted: m numeric ones, and categories.
 
-    def mean(self, bins: Tensor) -> Tensor:
-        """Means of distributions over the classes. Shape: [n, p, B] -> [n, p]."""
+    Shape: rows, columns [m]; levels [n, q].
+    """
 
-    def variance(self, bins: Tensor, mean: Tensor) -> Tensor:
-        """Their variances. Shape: [n, p, B], [n, p] -> [n, p]."""
+    rows: Tensor
+    columns: Tensor
+    levels: Tensor
 
-    def quantile(self, bins: Tensor, level: float, inside: Normal | None) -> Tensor:
-        """Their quantiles. Shape: [n, p, B] -> [n, p]."""
+    @classmethod
+    def of(cls, wanted: Tensor, p: int) -> Cells:
+        """All wanted cells. Shape: wanted [n, p + q].
 
-    def draw(self, bins: Tensor, chance: Tensor, place: Tensor, inside: Normal | None) -> Tensor:
-        """Observed values drawn by two uniform numbers. Shape: [n, p, B], [n, p] twice -> [n, p]."""
+        Numeric ones are filled up to whole vectors by repeating the last: the rest of a vector would be
+        computed by other instructions, and a cell must have the same bits among any others.
+        """
+        places = wanted[:, :p].nonzero()
+        if rest := -len(places) % WHOLE:
+            places = torch.cat([places, places[-1:].expand(rest, 2)])
+        return cls(places[:, 0], places[:, 1], wanted[:, p:])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to(self, device: torch.device | str) -> Cells:
+        """The same cells on another device."""
+        return Cells(*(one.to(device) for one in vars(self).values()))
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Values of the numeric cells. Shape: [n, p] -> [m]."""
+        return values[self.rows, self.columns]
+
+    def place(self, values: Tensor, shape: torch.Size) -> Tensor:
+        """The opposite, 0 elsewhere. Shape: [m] -> [n, p]."""
+        return values.new_zeros(shape).index_put_((self.rows, self.columns), values)
+
+
+#: Cells that are computed together, in whole vectors of any processor.
+WHOLE = 64
 
 
 @dataclass(frozen=True)
 class Predictive:
-    """What is known of every cell: an expectation and a distribution over the support.
+    """What is known of cells: expectations and distributions over the support.
 
-    An expert that knows only expectations has no ``bins``. A cell on a line has a normal distribution that is
-    finer than any class: where ``line_std`` is above 0, it and the mean take the place of the bins. Known
-    cells may hold anything.
+    An expert that knows only expectations has no ``bins``. Inside a class the density is that of a normal
+    distribution around the mean with the standard deviation ``inner``, or even where that is 0. A cell on a
+    line has a normal distribution that is finer than any class: where ``line_std`` is above 0, it and the
+    mean take the place of the bins. Categories that are not wanted may hold anything.
 
-    Inside a class the density is that of a normal distribution around the mean with the standard deviation
-    ``inner``, or even where that is 0.
-
-    Shape: mean, line_std, inner [n, p]; bins [n, p, B]; levels q of [n, L].
+    Shape: mean, inner, line_std [m]; bins [m, B]; levels q of [n, L].
     """
 
     mean: Tensor
     bins: Tensor | None
     levels: list[Tensor]
-    line_std: Tensor | None = None
     inner: Tensor | None = None
-
-    def quantile(self, support: Support, level: float) -> Tensor:
-        """Quantiles of numbers. Shape: [n, p]."""
-        assert self.bins is not None
-        return self._on_lines(support.quantile(self.bins, level, self._inside), NormalDist().inv_cdf(level))
-
-    def draw(self, support: Support, chance: Tensor, place: Tensor) -> Tensor:
-        """Numbers drawn by two uniform numbers each. Shape: [n, p]."""
-        assert self.bins is not None
-        score = torch.special.ndtri(chance.clamp(1e-7, 1 - 1e-7))
-        return self._on_lines(support.draw(self.bins, chance, place, self._inside), score)
-
-    def std(self, support: Support) -> Tensor:
-        """Standard deviations of numbers. Shape: [n, p]."""
-        assert self.bins is not None
-        std = support.variance(self.bins, support.mean(self.bins)).clamp_min(0).sqrt()
-        return std if self.line_std is None else torch.where(self.line_std > 0, self.line_std, std)
-
-    @property
-    def _inside(self) -> Normal | None:
-        return None if self.inner is None else (self.mean, self.inner)
-
-    def _on_lines(self, values: Tensor, score: Tensor | float) -> Tensor:
-        if self.line_std is None:
-            return values
-        return torch.where(self.line_std > 0, self.mean + self.line_std * score, values)
+    line_std: Tensor | None = None

@@ -24,7 +24,7 @@ from ...diffusion.backbones import has_kernels
 from ...diffusion.gaussian_em import JITTER, Holes, condition_in_turn, invert, invert_each, multiply, settle
 from ...diffusion.loading import require_between, require_covariance
 from ...runtime.seeding import derive_seed, torch_generator
-from ..base import Predictive, RowBatch
+from ..base import Cells, Normal, Predictive, RowBatch
 from .factors import Factors
 from .support import Support
 
@@ -73,6 +73,47 @@ def shrinkage(known: Tensor) -> float:
     n, d = known.shape
     pairs = float(known.double().mean(dim=0).square().mean()) * n
     return d / (d + pairs)
+
+
+class Given:
+    """Gaussians of n rows given what is known of them, which can learn more cells.
+
+    A cell that becomes known changes a row's Gaussian by a matrix of rank one, so that drawing cell by cell
+    takes the square of the columns where conditioning anew takes the cube.
+
+    Shape: known, expected [n, d]; rest [n, d, d] are covariances, or [n, d] variances alone.
+    """
+
+    def __init__(self, known: Tensor, expected: Tensor, rest: Tensor) -> None:
+        self.known, self.expected, self.rest = known, expected, rest
+
+    def clone(self) -> Given:
+        """A copy that learns for itself."""
+        return Given(self.known, self.expected.clone(), self.rest.clone())
+
+    def first(self, n: int) -> Given:
+        """The first rows; they share memory."""
+        return Given(self.known[:n], self.expected[:n], self.rest[:n])
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of all cells. Shape: [n, d]."""
+        return self.rest.diagonal(dim1=1, dim2=2) if self.rest.ndim == 3 else self.rest
+
+    def learn(self, values: Tensor, known: Tensor) -> None:
+        """Learn what is known by now, one cell of each row at a time. Shape: two of [n, d]."""
+        new = known & ~self.known
+        self.known = known
+        while len(rows := new.any(dim=1).nonzero()[:, 0]):
+            column = new[rows].to(torch.uint8).argmax(dim=1)
+            new[rows, column] = False
+            rest, expected, every = self.rest[rows], self.expected[rows], torch.arange(len(rows))
+            shared = rest[every, column]
+            gain = shared / (shared[every, column] + JITTER)[:, None]
+            miss = values[rows, column] - expected[every, column]
+            self.expected[rows] = expected + gain * miss[:, None]
+            self.rest[rows] = rest - gain[:, :, None] * shared[:, None, :]
+        self.expected = torch.where(known, values, self.expected)
 
 
 class LinearExpert(nn.Module):
@@ -175,39 +216,54 @@ class LinearExpert(nn.Module):
         return other
 
     @torch.no_grad()
+    def given(self, rows: RowBatch) -> Given:
+        """The Gaussian of each row given what is known of it."""
+        parts = [self._given(rows.part(part)) for part in _blocks(len(rows), rows.x.device)]
+        known, expected, rest = (torch.cat(one) for one in zip(*parts, strict=True))
+        return Given(known, expected, rest)
+
+    def _given(self, rows: RowBatch) -> tuple[Tensor, Tensor, Tensor]:
+        values, known = self.latent(rows)
+        if self.factors is not None:
+            return known, *self.factors.expect(values, known, self.middle)
+        if values.is_cuda:  # where large batches cost less than sorting rows by what they miss
+            return known, *self._condition_each(values, known)
+        holes = Holes(known)
+        centred, covariances = holes.expect(values, self.middle, invert(self.covariance), reproducible=True)
+        rest = values.new_zeros(*values.shape, self.d)
+        for group, of_patterns in zip(holes.groups, covariances, strict=True):
+            columns = group.columns[group.pattern]
+            rest[group.rows[:, None, None], columns[:, :, None], columns[:, None, :]] = of_patterns[
+                group.pattern
+            ]
+        return known, torch.where(known, values, self.middle + centred), rest
+
+    @torch.no_grad()
+    def learn(self, given: Given, rows: RowBatch) -> Given:
+        """What is given once these rows, of which more is known, are."""
+        if self.factors is not None:
+            return self.given(rows)
+        values, known = self.latent(rows)
+        given.learn(values, known)
+        return given
+
+    @torch.no_grad()
     def condition(self, rows: RowBatch) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Mean and standard deviation of numbers (scores or values), probabilities of categories.
 
         Shape: [n, p], [n, p], q of [n, L].
         """
-        parts = [self._condition(rows.part(part)) for part in _blocks(len(rows), rows.x.device)]
-        means, stds, levels = zip(*parts, strict=True)
-        return torch.cat(means), torch.cat(stds), [torch.cat(one) for one in zip(*levels, strict=True)]
+        return self.read(self.given(rows), rows.levels < 0)
 
-    def _condition(self, rows: RowBatch) -> tuple[Tensor, Tensor, list[Tensor]]:
-        values, known = self.latent(rows)
-        spreads: list[tuple[Tensor, Tensor]] = []
-        if self.factors is not None:
-            expected, variance = self.factors.expect(values, known, self.middle)
-        elif values.is_cuda:  # where large batches cost less than sorting rows by what they miss
-            expected, rest = self._condition_each(values, known)
-            variance = rest.diagonal(dim1=1, dim2=2)
-            every = torch.arange(len(values), device=values.device)
-            spreads = [(every, rest[:, own, own]) for own in map(self._indicators, range(len(self.levels)))]
-        else:
-            holes = Holes(known)
-            centred, covariances = holes.expect(
-                values, self.middle, invert(self.covariance), reproducible=True
-            )
-            variance = torch.zeros_like(centred)
-            for group, of_patterns in zip(holes.groups, covariances, strict=True):
-                variances = of_patterns.diagonal(dim1=1, dim2=2)
-                variance[group.rows[:, None], group.columns[group.pattern]] = variances[group.pattern]
-            expected = torch.where(known, values, self.middle + centred)
-            if self.kind == "values":
-                spreads = [self._spread(holes, covariances, k) for k in range(len(self.levels))]
+    @torch.no_grad()
+    def read(self, given: Given, wanted: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The same of what is given; categories where they are wanted. Shape: wanted [n, q]."""
+        expected, variance = given.expected, given.variance
         if self.kind == "values" and self.factors is None:
-            levels = [self._discriminate(expected, k, *spread) for k, spread in enumerate(spreads)]
+            levels = [
+                self._discriminate(expected, given.rest, k, wanted[:, k].nonzero()[:, 0])
+                for k in range(len(self.levels))
+            ]
         else:
             levels = [self._probabilities(expected, k) for k in range(len(self.levels))]
         std = variance[:, : self.p].clamp_min(SMALLEST_STD**2).sqrt()
@@ -233,33 +289,13 @@ class LinearExpert(nn.Module):
         start = self.p + sum(self.levels[:k])
         return slice(start, start + self.levels[k] - 1)
 
-    def _spread(self, holes: Holes, covariances: list[Tensor], k: int) -> tuple[Tensor, Tensor]:
-        """Rows that miss a category, and the covariance of its indicators given the rest of them.
-
-        Shape: [r], [r, L - 1, L - 1].
-        """
-        own = self._indicators(k)
-        size = own.stop - own.start
-        rows, spreads = [torch.zeros(0, dtype=torch.int64)], [self.covariance.new_zeros(0, size, size)]
-        for group, covariance in zip(holes.groups, covariances, strict=True):
-            first = (group.columns < own.start).sum(dim=1)
-            misses = (group.columns == own.start).any(dim=1)
-            # Its indicators are missing together, one after the other.
-            places = (first[:, None] + torch.arange(size)).clamp_max(group.columns.shape[1] - 1)
-            pattern = torch.arange(len(covariance))[:, None, None]
-            of_pattern = covariance[pattern, places[:, :, None], places[:, None, :]]
-            here = misses[group.pattern]
-            rows.append(group.rows[here])
-            spreads.append(of_pattern[group.pattern[here]])
-        return torch.cat(rows), torch.cat(spreads)
-
-    def _discriminate(self, expected: Tensor, k: int, rows: Tensor, spread: Tensor) -> Tensor:
-        """Probabilities of categories by linear discriminant analysis of rows with missing cells.
+    def _discriminate(self, expected: Tensor, rest: Tensor, k: int, rows: Tensor) -> Tensor:
+        """Probabilities of categories by linear discriminant analysis, in rows where they are wanted.
 
         With e_l the indicators of category l, Bayes' rule for the densities of the Gaussian gives
         p(l | rest) ~ share of l * N(e_l; E[i | rest], Cov[i | rest]) / N(e_l; E[i], Cov[i]).
 
-        Shape: expected [n, d], rows [r], spread [r, L - 1, L - 1] -> [n, L].
+        Shape: expected [n, d], rest [n, d, d], rows [r] -> [n, L].
         """
         own, L = self._indicators(k), self.levels[k]
         start = own.start - self.p
@@ -272,7 +308,7 @@ class LinearExpert(nn.Module):
             alone, given = levels - self.middle[own], levels - expected[rows, None, own]
             inverse = invert_each(self.covariance[None, own, own] + jitter)[0]
             before = (multiply(alone, inverse) * alone).sum(dim=1)
-            after = (multiply(given, invert_each(spread + jitter)) * given).sum(dim=2)
+            after = (multiply(given, invert_each(rest[rows, own, own] + jitter)) * given).sum(dim=2)
             logits[rows] += (before - after) / 2
         probabilities = logits.softmax(dim=1).clamp_min(SMALLEST_PROBABILITY)
         return (probabilities / probabilities.sum(dim=1, keepdim=True)).float()
@@ -305,16 +341,15 @@ class LinearExpert(nn.Module):
                 widths[j] = 0.0
         return widths
 
-    def predict(self, rows: RowBatch, support: Support) -> Predictive:
-        """The distribution of every cell given the known ones."""
-        return self.spread_over(*self.condition(rows), support)
-
-    def spread_over(self, mean: Tensor, std: Tensor, levels: list[Tensor], support: Support) -> Predictive:
-        """A normal distribution of every cell as one over its classes."""
+    def predict(self, given: Given, cells: Cells, support: Support) -> tuple[Predictive, Normal]:
+        """Distributions of cells over their classes, and the normal ones behind them."""
+        means, stds, levels = self.read(given, cells.levels)
+        mean, std, columns = cells.pick(means), cells.pick(stds), cells.columns
         cuts = support.scores if self.kind == "copula" else support.edges
-        bins = support.normal_probabilities(mean, std, cuts)
-        bins = (1 - FLOOR) * bins + FLOOR * support.frequencies
-        return Predictive(support.mean(bins) if self.kind == "copula" else mean, bins, levels)
+        bins = support.normal_probabilities(mean, std, cuts[columns])
+        bins = (1 - FLOOR) * bins + FLOOR * support.frequencies[columns]
+        expectation = support.mean(bins, columns) if self.kind == "copula" else mean
+        return Predictive(expectation, bins, levels), (mean, std)
 
 
 def _blocks(n: int, device: torch.device) -> Iterator[slice]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...diffusion.backbones import DroppedSilu
 from ...runtime.seeding import derive_seed
-from ..base import Columns, Predictive, RowBatch
+from ..base import Cells, Columns, Predictive, RowBatch
 from .network import Network, Outputs
 from .support import Support
 
@@ -100,7 +100,7 @@ def level_losses(logits: Tensor, levels: Tensor, table: Table) -> Tensor:
 class Validation:
     """Rows with held-out cells, to be predicted from what is known besides.
 
-    Shape: x, classes [n, p], levels [n, q], held [n, p + q].
+    Shape: x, classes [m], levels [n, q].
     """
 
     def __init__(self, table: Table, truth: Table, held: NDArray[np.bool_], columns: Columns) -> None:
@@ -109,9 +109,12 @@ class Validation:
         order = np.concatenate([columns.numeric, columns.categorical])
         chosen = torch.from_numpy(rows).to(table.device)
         self.rows = table.batch.part(chosen)
-        self.x, self.classes = truth.batch.x[chosen], truth.classes[chosen]
+        held_out = torch.from_numpy(held[np.ix_(rows, order)]).to(table.device)
+        p = table.batch.x.shape[1]
+        held_rows, held_columns = held_out[:, :p].nonzero(as_tuple=True)
+        self.cells = Cells(held_rows, held_columns, held_out[:, p:])
+        self.x, self.classes = (self.cells.pick(one[chosen]) for one in (truth.batch.x, truth.classes))
         self.levels = truth.batch.levels[chosen].clamp_min(0)
-        self.held = torch.from_numpy(held[np.ix_(rows, order)]).to(table.device)
         self._entropies = table.entropies
 
     def to(self, device: torch.device | str) -> Validation:
@@ -123,15 +126,14 @@ class Validation:
 
     def loss(self, predictive: Predictive) -> float:
         """Squared error and cross-entropy per held-out cell, as in training."""
-        p = self.x.shape[1]
-        total = ((predictive.mean - self.x) ** 2 * self.held[:, :p]).sum()
-        if predictive.bins is not None and p:
-            right = predictive.bins.gather(-1, self.classes[..., None])[..., 0].clamp_min(1e-6)
-            total = total - CROSS_ENTROPY * (right.log() * self.held[:, :p]).sum()
+        total = (predictive.mean - self.x).square().sum()
+        if predictive.bins is not None:
+            right = predictive.bins.gather(1, self.classes[:, None])[:, 0].clamp_min(1e-6)
+            total = total - CROSS_ENTROPY * right.log().sum()
         for k, probabilities in enumerate(predictive.levels):
             right = probabilities.gather(1, self.levels[:, k : k + 1])[:, 0].clamp_min(1e-6)
-            total = total - (right.log() * self.held[:, p + k]).sum() / self._entropies[k]
-        return float(total) / max(1, int(self.held.sum()))
+            total = total - (right.log() * self.cells.levels[:, k]).sum() / self._entropies[k]
+        return float(total) / max(1, len(self.cells) + int(self.cells.levels.sum()))
 
 
 class MaskedCells:
@@ -221,7 +223,9 @@ class MaskedCells:
         """The loss of what the members predict together on held-out cells."""
         if self._validation is None or not isinstance(averaged, Network):
             return None
-        return self._validation.loss(averaged.predict(self._validation.rows, self._dtype))
+        return self._validation.loss(
+            averaged.predict(self._validation.rows, self._validation.cells, self._dtype)
+        )
 
     def state(self, step: int) -> dict[str, Tensor]:
         """Where the random stream is, of dropout too."""

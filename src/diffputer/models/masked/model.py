@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ...settings import MaskedSettings
-from ..base import Columns, Normal, Predictive, RowBatch
-from .linear import MOST_COLUMNS, LinearExpert, Variants
+from ..base import Cells, Columns, Normal, Predictive, RowBatch
+from .linear import MOST_COLUMNS, Given, LinearExpert, Variants
 from .masking import describe
 from .network import Network
 from .pool import Pool
@@ -83,39 +83,43 @@ class MaskedModel(nn.Module):
         """Rows as experts see them. Shape: x, known [n, c], columns in the order of the table."""
         return describe(x, known, self.columns, self.support)
 
-    def linear(self, rows: RowBatch) -> tuple[list[Predictive], Normal | None]:
-        """What the linear experts predict, and mean and standard deviation of cells on lines."""
-        found: list[Predictive] = []
-        lines = None
-        for expert in (self.copula, self.gaussian):
-            if expert is None:
-                continue
-            mean, std, levels = expert.condition(rows)
-            found.append(expert.spread_over(mean, std, levels, self.support))
-            if expert.kind == "values":
-                lines = mean, std * (std < self.widths)
-        return found, lines
+    def given(self, rows: RowBatch) -> list[Given]:
+        """What the linear experts know of rows."""
+        return [expert.given(rows) for expert in (self.copula, self.gaussian) if expert is not None]
 
     def experts(
-        self, rows: RowBatch, dtype: torch.dtype, member: Network | None = None, wanted: Tensor | None = None
+        self,
+        rows: RowBatch,
+        cells: Cells,
+        dtype: torch.dtype,
+        given: list[Given],
+        member: Network | None = None,
     ) -> tuple[list[Predictive], Normal | None]:
-        """What every expert predicts of wanted cells, and of lines; one member may speak for all networks.
+        """What every expert predicts, and normal distributions of cells on lines (std 0 elsewhere).
 
-        Shape: wanted [n, p + q], default: all that are missing.
+        In a draw one member speaks for all networks.
         """
         if member is None:
-            networks = [network.predict(rows, dtype) for network in self.networks]  # type: ignore[operator]
+            found = [network.predict(rows, cells, dtype) for network in self.networks]  # type: ignore[operator]
         else:
-            networks = [member.predict(rows, dtype)] * len(self.networks)
-        linear, lines = self.linear(rows)
-        trees = [] if self.trees is None else [self.trees.predict(rows, wanted)]
-        return [*networks, *linear, *trees], lines
+            found = [member.predict(rows, cells, dtype)] * len(self.networks)
+        lines = None
+        linear = (expert for expert in (self.copula, self.gaussian) if expert is not None)
+        for expert, own in zip(linear, given, strict=True):
+            predictive, normal = expert.predict(own, cells, self.support)
+            found.append(predictive)
+            if expert.kind == "values":
+                mean, std = normal
+                lines = mean, std * (std < self.widths[cells.columns])
+        if self.trees is not None:
+            found.append(self.trees.predict(rows, cells))
+        return found, lines
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch, dtype: torch.dtype) -> Predictive:
-        """The pooled, calibrated distribution of every cell."""
-        experts, lines = self.experts(rows, dtype)
-        return refine(self.pool(experts, self.support), lines)
+    def predict(self, rows: RowBatch, cells: Cells, dtype: torch.dtype) -> Predictive:
+        """The pooled, calibrated distributions of cells."""
+        experts, lines = self.experts(rows, cells, dtype, self.given(rows))
+        return refine(self.pool(experts, cells, self.support), lines)
 
     def members_of(self, draws: range) -> list[tuple[int, int]]:
         """Network and member of each draw: members take turns, those of the better network more often."""
@@ -136,6 +140,7 @@ class MaskedModel(nn.Module):
     def draw(
         self,
         rows: RowBatch,
+        given: list[Given],
         keys: Tensor,
         member: Network,
         dtype: torch.dtype,
@@ -146,13 +151,17 @@ class MaskedModel(nn.Module):
 
         Shape: rows of n, keys [n] -> x [n, p], levels [n, q].
         """
+        linear = [expert for expert in (self.copula, self.gaussian, variant) if expert is not None]
+        known = [one.clone() for one in given] + ([] if variant is None else [variant.given(rows)])
 
-        def conditional(some: RowBatch, wanted: Tensor) -> Predictive:
-            experts, lines = self.experts(some, dtype, member, wanted)
-            predictive = self.pool(experts, self.support)
+        def conditional(some: RowBatch, cells: Cells) -> Predictive:
+            for k, expert in enumerate(linear):
+                known[k] = expert.learn(known[k].first(len(some)), some)
+            experts, lines = self.experts(some, cells, dtype, known[: len(given)], member)
+            predictive = self.pool(experts, cells, self.support)
             if variant is not None:
-                copula = experts[len(self.networks)]
-                predictive = _tilt(predictive, copula, variant.predict(some, self.support))
+                changed, _ = variant.predict(known[-1], cells, self.support)
+                predictive = _tilt(predictive, experts[len(self.networks)], changed)
             return refine(predictive, lines)
 
         return unmask(rows, keys, self.support, conditional, steps)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...diffusion.backbones import ColumnAttention, MemberLinear, ResidualMLP, exact_product
-from ..base import Predictive, RowBatch
+from ..base import Cells, Predictive, RowBatch
 
 #: Standardised values beyond this are cut off where the network sees them; their normal scores are not.
 LARGEST_INPUT = 8.0
@@ -131,13 +131,14 @@ class Network(nn.Module):
         )
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch, dtype: torch.dtype) -> Predictive:
+    def predict(self, rows: RowBatch, cells: Cells, dtype: torch.dtype) -> Predictive:
         """What the members predict together."""
         outputs: Outputs = self(rows, dtype, shared=True)
+        mean, bins = (one[:, cells.rows, cells.columns] for one in (outputs.mean, outputs.bins))
         levels = outputs.levels.split(self.levels, dim=-1) if self.levels else ()
         return Predictive(
-            outputs.mean.mean(dim=0),
-            outputs.bins.softmax(dim=-1).mean(dim=0),
+            mean.mean(dim=0),
+            bins.softmax(dim=-1).mean(dim=0),
             [logits.softmax(dim=-1).mean(dim=0) for logits in levels],
         )
 

@@ -21,7 +21,7 @@ from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from ...diffusion.loading import require, require_between
-from ..base import Predictive
+from ..base import Cells, Predictive
 from .support import FAINTEST, Support
 
 Floats = NDArray[np.float64]
@@ -78,31 +78,22 @@ class Pool(nn.Module):
 
     @torch.no_grad()
     def fit(
-        self,
-        experts: Sequence[Predictive],
-        support: Support,
-        x: Tensor,
-        classes: Tensor,
-        levels: Tensor,
-        held: Tensor,
+        self, experts: Sequence[Predictive], cells: Cells, support: Support, x: Tensor, levels: Tensor
     ) -> None:
         """Choose everything on held-out cells.
 
         They are few: all sums are taken on a CPU, where they have the same bits every time.
 
-        Shape: x, classes [n, p], levels [n, q], held [n, p + q].
+        Shape: x [m], levels [n, q].
         """
-        p = self.p
-        numeric = held[:, :p].nonzero(as_tuple=True)
-        if len(numeric[0]):
-            means = torch.stack([one[numeric] for one in self._means(experts, support)]).cpu().double()
-            bins = [None if one.bins is None else one.bins[numeric].cpu().double() for one in experts]
-            cells = _Cells(support, numeric[1].cpu(), x[numeric].cpu().double(), classes[numeric].cpu())
-            self._fit_numeric(means, bins, cells)
-        if held[:, p:].any():
-            self._fit_categories([one.levels for one in experts], levels, held[:, p:])
+        if len(cells):
+            means = self._means(experts, cells, support).cpu().double()
+            bins = [None if one.bins is None else one.bins.cpu().double() for one in experts]
+            self._fit_numeric(means, bins, _HeldOut(support, cells.columns, x))
+        if cells.levels.any():
+            self._fit_categories([one.levels for one in experts], levels, cells.levels)
 
-    def _fit_numeric(self, means: Tensor, bins: list[Tensor | None], cells: _Cells) -> None:
+    def _fit_numeric(self, means: Tensor, bins: list[Tensor | None], cells: _HeldOut) -> None:
         """Shape: means [K + N, m], bins K of [m, B] or none."""
         p, columns = self.p, cells.columns
         self.mean_weights.copy_(stack_means(means - cells.x, columns, p))
@@ -151,51 +142,54 @@ class Pool(nn.Module):
         best = _least(surprises, len(columns))
         self.temperature[self.p :] = self.temperature.new_tensor(TEMPERATURES)[best]
 
-    def _means(self, experts: Sequence[Predictive], support: Support) -> Tensor:
-        """All means of numbers that are weighted. Shape: -> [K + N, n, p]."""
-        of_bins = [support.mean(one.bins) for one in experts[: self.n_networks] if one.bins is not None]
+    def _means(self, experts: Sequence[Predictive], cells: Cells, support: Support) -> Tensor:
+        """All means of numbers that are weighted. Shape: -> [K + N, m]."""
+        networks = experts[: self.n_networks]
+        of_bins = [support.mean(one.bins, cells.columns) for one in networks if one.bins is not None]
         return torch.stack([*(one.mean for one in experts), *of_bins])
 
-    def forward(self, experts: Sequence[Predictive], support: Support) -> Predictive:
-        """The pooled, calibrated distribution of every cell."""
-        p = self.p
+    def forward(self, experts: Sequence[Predictive], cells: Cells, support: Support) -> Predictive:
+        """The pooled, calibrated distributions of cells."""
+        p, columns = self.p, cells.columns
         levels = []
         for j in range(self.weights.shape[1] - p):
             parts = [w[p + j] * one.levels[j] for w, one in zip(self.weights, experts, strict=True)]
             levels.append(tempered(torch.stack(parts).sum(dim=0), self.temperature[p + j]))
         if not p:
             return Predictive(experts[0].mean, experts[0].bins, levels)
-        mean = torch.einsum("kp,knp->np", self.mean_weights, self._means(experts, support))
+        mean = (self.mean_weights[:, columns] * self._means(experts, cells, support)).sum(dim=0)
         bins: Tensor | None = None
         for w, one in zip(self.weights, experts, strict=True):
             if one.bins is not None:
-                part = w[:p, None] * one.bins
+                part = w[columns, None] * one.bins
                 bins = part if bins is None else bins.add_(part)
         assert bins is not None
-        bins = tempered(bins, self.temperature[:p, None])
-        std = support.variance(bins, support.mean(bins)).clamp_min(0).sqrt()
-        bins = self.kernel_weights[0, :, None] * bins
+        bins = tempered(bins, self.temperature[columns, None])
+        std = support.std(bins, columns)
+        bins = self.kernel_weights[0, columns, None] * bins
         for w, width in zip(self.kernel_weights[1:], KERNELS, strict=True):
-            kernel = support.normal_probabilities(mean, (width * std).clamp_min(1e-6), support.edges)
-            bins = bins.add_(kernel.mul_(w[:, None]))
-        return Predictive(mean, bins, levels, inner=self.inner * std)
+            kernel = support.normal_probabilities(mean, (width * std).clamp_min(1e-6), support.edges[columns])
+            bins = bins.add_(kernel.mul_(w[columns, None]))
+        return Predictive(mean, bins, levels, inner=self.inner[columns] * std)
 
 
-class _Cells:
+class _HeldOut:
     """m held-out cells of numeric columns, on a CPU. Shape: columns, x, classes [m]."""
 
-    def __init__(self, support: Support, columns: Tensor, x: Tensor, classes: Tensor) -> None:
-        self.columns, self.x, self.classes = columns, x, classes
-        self._means, self._variances, borders = (
-            values.cpu().double()[columns] for values in (support.means, support.variances, support.borders)
-        )
-        self._low, self._high = (borders.gather(1, classes[:, None] + k)[:, 0] for k in (0, 1))
+    def __init__(self, support: Support, columns: Tensor, x: Tensor) -> None:
+        borders = support.borders[columns]
+        classes = (support.edges[columns] < x[:, None]).sum(dim=1)
+        low, high = (borders.gather(1, classes[:, None] + k)[:, 0] for k in (0, 1))
         # The outermost classes have no end for a normal distribution.
-        self._low_end = torch.where(classes == 0, -torch.inf, self._low)
-        last = support.n_classes.cpu()[columns] - 1
-        self._high_end = torch.where(classes == last, torch.inf, self._high)
-        self._is_bin = self._variances.gather(1, classes[:, None])[:, 0] > 0
-        self._borders, self._place = support.parts_of(columns, classes, x, PARTS)
+        low = torch.where(classes == 0, -torch.inf, low)
+        high = torch.where(classes == support.n_classes[columns] - 1, torch.inf, high)
+        parts, place = support.parts_of(columns, classes, x, PARTS)
+        self.columns, self.classes, self._place = columns.cpu(), classes.cpu(), place.cpu()
+        self.x, self._low, self._high, self._parts, self._means, self._variances = (
+            values.cpu().double()
+            for values in (x, low, high, parts, support.means[columns], support.variances[columns])
+        )
+        self._is_bin = self._variances.gather(1, self.classes[:, None])[:, 0] > 0
 
     def likelihood(self, bins: Tensor) -> Tensor:
         """Probability of the true class. Shape: [m, B] -> [m]."""
@@ -204,7 +198,7 @@ class _Cells:
     def likelihood_of_normal(self, mean: Tensor, std: Tensor) -> Tensor:
         """The same of normal distributions. Shape: [m], [m] -> [m]."""
         std = std.clamp_min(1e-6)
-        high, low = (torch.special.ndtr((end - mean) / std) for end in (self._high_end, self._low_end))
+        high, low = (torch.special.ndtr((end - mean) / std) for end in (self._high, self._low))
         likelihood: Tensor = (high - low).clamp_min(SMALLEST)
         return likelihood
 
@@ -216,7 +210,7 @@ class _Cells:
     def surprise_inside(self, mean: Tensor, std: Tensor) -> Tensor:
         """How surprising the part of its class is in which the value lies. Shape: [m], [m] -> [m]."""
         even = torch.full_like(mean, 1 / PARTS)
-        below = torch.special.ndtr((self._borders - mean[:, None]) / std.clamp_min(1e-9)[:, None])
+        below = torch.special.ndtr((self._parts - mean[:, None]) / std.clamp_min(1e-9)[:, None])
         within = (below[:, -1] - below[:, 0]).clamp_min(1e-12)
         own = below.diff(dim=1).gather(1, self._place[:, None])[:, 0] / within
         probability = torch.where((std > 0) & (within > FAINTEST), own, even)

@@ -7,6 +7,7 @@ exact, and what is drawn from it was observed.
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from ...diffusion.loading import require, require_between
 from ...diffusion.marginals import Marginals
-from ..base import Normal
+from ..base import Predictive
 
 #: Classes of a column, about; a column with no more distinct values has atoms only.
 CLASSES = 64
@@ -148,11 +149,11 @@ class Support(nn.Module):
     def normal_probabilities(self, mean: Tensor, std: Tensor, cuts: Tensor) -> Tensor:
         """Probabilities of the classes under a normal distribution of each cell.
 
-        Shape: mean, std [n, p], cuts [p, B - 1] (class borders in the units of the mean) -> [n, p, B].
+        Shape: mean, std [m], cuts [m, B - 1] (class borders in the units of the mean) -> [m, B].
         """
-        below = torch.special.ndtr((cuts - mean[..., None]) / std[..., None])
-        zero, one = below.new_zeros(*mean.shape, 1), below.new_ones(*mean.shape, 1)
-        return torch.cat([zero, below, one], dim=-1).diff(dim=-1).clamp_min(0)
+        below = torch.special.ndtr((cuts - mean[:, None]) / std[:, None])
+        zero, one = below.new_zeros(len(mean), 1), below.new_ones(len(mean), 1)
+        return torch.cat([zero, below, one], dim=1).diff(dim=1).clamp_min(0)
 
     @property
     def scores(self) -> Tensor:
@@ -160,30 +161,43 @@ class Support(nn.Module):
         scores: Tensor = torch.special.ndtri(self.heights[:, 1:-1].double()).float()
         return scores
 
-    def mean(self, probabilities: Tensor) -> Tensor:
-        """Mean of a distribution over the classes. Shape: [n, p, B] -> [n, p]."""
-        return (probabilities * self.means).sum(dim=-1)
+    def mean(self, bins: Tensor, columns: Tensor) -> Tensor:
+        """Means of distributions over the classes. Shape: [m, B], columns [m] -> [m]."""
+        return (bins * self.means[columns]).sum(dim=1)
 
-    def quantile(self, bins: Tensor, level: float, inside: Normal | None = None) -> Tensor:
-        """Quantiles of distributions over the classes. Shape: bins [n, p, B] -> [n, p]."""
-        below = bins.cumsum(dim=-1)
-        at = level * below[..., -1]
-        found = torch.minimum((below < at[..., None]).sum(dim=-1), self.n_classes - 1)
-        own = bins.gather(-1, found[..., None])[..., 0]
-        before = below.gather(-1, found[..., None])[..., 0] - own
+    def std(self, bins: Tensor, columns: Tensor) -> Tensor:
+        """Standard deviations of distributions over the classes. Shape: [m, B], columns [m] -> [m]."""
+        far = self.means[columns] - self.mean(bins, columns)[:, None]
+        return (bins * (self.variances[columns] + far.square())).sum(dim=1).clamp_min(0).sqrt()
+
+    def std_of(self, predictive: Predictive, columns: Tensor) -> Tensor:
+        """Standard deviations of numbers. Shape: columns [m] -> [m]."""
+        assert predictive.bins is not None
+        std, line = self.std(predictive.bins, columns), predictive.line_std
+        return std if line is None else torch.where(line > 0, line, std)
+
+    def quantile(self, predictive: Predictive, columns: Tensor, level: float) -> Tensor:
+        """Quantiles of numbers. Shape: columns [m] -> [m]."""
+        bins = predictive.bins
+        assert bins is not None
+        below = bins.cumsum(dim=1)
+        at = level * below[:, -1]
+        found = torch.minimum((below < at[:, None]).sum(dim=1), self.n_classes[columns] - 1)
+        own = bins.gather(1, found[:, None])[:, 0]
+        before = below.gather(1, found[:, None])[:, 0] - own
         place = ((at - before) / own.clamp_min(1e-9)).clamp(0, 1)
-        return self._value_inside(found, place, inside, observed=False)
+        values = self._value_inside(columns, found, place, predictive, observed=False)
+        return _on_lines(values, predictive, NormalDist().inv_cdf(level))
 
-    def draw(self, bins: Tensor, chance: Tensor, place: Tensor, inside: Normal | None = None) -> Tensor:
-        """Draw a class, then an observed value inside it. Shape: bins [n, p, B], uniform [n, p] -> [n, p]."""
-        below = bins.cumsum(dim=-1)
-        found = (below < chance[..., None] * below[..., -1:]).sum(dim=-1)
-        return self._value_inside(torch.minimum(found, self.n_classes - 1), place, inside, observed=True)
-
-    def variance(self, bins: Tensor, mean: Tensor) -> Tensor:
-        """Variances of distributions over the classes. Shape: bins [n, p, B], mean [n, p] -> [n, p]."""
-        far = self.means - mean[..., None]
-        return (bins * (self.variances + far.square())).sum(dim=-1)
+    def draw(self, predictive: Predictive, columns: Tensor, chance: Tensor, place: Tensor) -> Tensor:
+        """Draw a class, then an observed value inside it. Shape: columns, uniform numbers [m] -> [m]."""
+        bins = predictive.bins
+        assert bins is not None
+        below = bins.cumsum(dim=1)
+        found = (below < chance[:, None] * below[:, -1:]).sum(dim=1)
+        found = torch.minimum(found, self.n_classes[columns] - 1)
+        values = self._value_inside(columns, found, place, predictive, observed=True)
+        return _on_lines(values, predictive, torch.special.ndtri(chance.clamp(1e-7, 1 - 1e-7)))
 
     @property
     def borders(self) -> Tensor:
@@ -193,32 +207,27 @@ class Support(nn.Module):
         return torch.cat([first, torch.minimum(torch.maximum(self.edges, first), last), last], dim=1)
 
     def parts_of(self, columns: Tensor, classes: Tensor, x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-        """Cut the class of each cell into parts of equal probability, and find that of its value, on a CPU.
+        """Cut the class of each cell into parts of equal probability, and find that of its value.
 
         Shape: columns, classes, x [m] -> borders [m, parts + 1], place [m].
         """
-        heights, v, u = (t.cpu() for t in (self.heights, self.marginals.values, self.marginals.probabilities))
-        low, high = heights[columns, classes], heights[columns, classes + 1]
-        at = low[:, None] + torch.linspace(0, 1, parts + 1) * (high - low)[:, None]
-        borders = torch.empty_like(at)
-        for j in columns.unique().tolist():
-            own = columns == j
-            borders[own] = torch.from_numpy(np.interp(at[own], u[j], v[j]).astype(np.float32))
-        place = (x[:, None] > borders[:, 1:-1]).sum(dim=1)
-        return borders.double(), place
+        low, high = self.heights[columns, classes], self.heights[columns, classes + 1]
+        at = [low + k / parts * (high - low) for k in range(parts + 1)]
+        borders = torch.stack([self._values_at(columns, one, observed=False) for one in at], dim=1)
+        return borders, (x[:, None] > borders[:, 1:-1]).sum(dim=1)
 
-    def _value_inside(self, found: Tensor, place: Tensor, inside: Normal | None, *, observed: bool) -> Tensor:
-        """Values a share of the way through classes. Shape: found, place [n, p] -> [n, p].
+    def _value_inside(
+        self, columns: Tensor, found: Tensor, place: Tensor, predictive: Predictive, *, observed: bool
+    ) -> Tensor:
+        """Values a share of the way through classes. Shape: columns, found, place [m] -> [m].
 
-        It is a share of the observed values, or of a normal density where one is given.
+        It is a share of the observed values, or of the normal density around the mean.
         """
-        columns = torch.arange(found.shape[1], device=found.device)
         low, high = self.heights[columns, found], self.heights[columns, found + 1]
-        heights = low + place * (high - low)
-        values = self._values_at(heights, observed=observed)
-        if inside is None:
+        values = self._values_at(columns, low + place * (high - low), observed=observed)
+        if predictive.inner is None:
             return values
-        mean, std = (one.double() for one in inside)
+        mean, std = predictive.mean.double(), predictive.inner.double()
         borders = self.borders.double()
         a, b = borders[columns, found], borders[columns, found + 1]
         spread = std.clamp_min(1e-9)
@@ -228,19 +237,44 @@ class Support(nn.Module):
         inner = mean + spread * torch.special.ndtri(below + place * (upto - below))
         inner = torch.minimum(torch.maximum(inner, a), b).float()
         if observed:
-            own = torch.stack(self.marginals.distribution(inner)).mean(dim=0)
-            inner = self._values_at(torch.minimum(torch.maximum(own, low), high), observed=True)
+            inner = self._values_at(columns, self._height_of(columns, inner, low, high), observed=True)
         return torch.where(is_known, inner, values)
 
-    def _values_at(self, heights: Tensor, *, observed: bool) -> Tensor:
+    def _height_of(self, columns: Tensor, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Distribution functions of values between two heights, by halving. Shape: all [m] -> [m]."""
+        v, u = self.marginals.values, self.marginals.probabilities
+        left, right = (self._knot(columns, height) for height in (low, high))
+        for _ in range(v.shape[1].bit_length()):
+            middle = (left + right) // 2
+            is_below = v[columns, middle] < x
+            left, right = torch.where(is_below, middle + 1, left), torch.where(is_below, right, middle)
+        left = left.clamp(1, v.shape[1] - 1)
+        v0, v1, u0, u1 = (t[columns, k] for t in (v, u) for k in (left - 1, left))
+        height = u0 + ((x - v0) / (v1 - v0).clamp_min(1e-20)).clamp(0, 1) * (u1 - u0)
+        return torch.minimum(torch.maximum(height, low), high)
+
+    def _knot(self, columns: Tensor, heights: Tensor) -> Tensor:
+        """The first knot of each distribution function that is not below a height. Shape: [m] -> [m]."""
+        # Heights are in [0, 1]: with the number of their column all knots are one ascending sequence.
+        u = self.marginals.probabilities
+        keys = u.double() + 2 * torch.arange(len(u), device=u.device)[:, None]
+        at = heights.double() + 2 * columns
+        return torch.searchsorted(keys.flatten(), at) - columns * u.shape[1]
+
+    def _values_at(self, columns: Tensor, heights: Tensor, *, observed: bool) -> Tensor:
         """Values at points of the distribution function, interpolated or only observed ones.
 
-        Shape: heights [n, p] -> [n, p].
+        Shape: columns, heights [m] -> [m].
         """
         v, u = self.marginals.values, self.marginals.probabilities
-        at = heights.T.contiguous()
-        right = torch.searchsorted(u, at).clamp(1, v.shape[1] - 1)
-        v0, v1, u0, u1 = (t.gather(1, k) for t in (v, u) for k in (right - 1, right))
-        share = ((at - u0) / (u1 - u0).clamp_min(1e-20)).clamp(0, 1)
-        values = torch.where(share < 0.5, v0, v1) if observed else v0 + share * (v1 - v0)
-        return values.T
+        right = self._knot(columns, heights).clamp(1, v.shape[1] - 1)
+        v0, v1, u0, u1 = (t[columns, k] for t in (v, u) for k in (right - 1, right))
+        share = ((heights - u0) / (u1 - u0).clamp_min(1e-20)).clamp(0, 1)
+        return torch.where(share < 0.5, v0, v1) if observed else v0 + share * (v1 - v0)
+
+
+def _on_lines(values: Tensor, predictive: Predictive, score: Tensor | float) -> Tensor:
+    """Put normal distributions in the place of cells on lines. Shape: [m] -> [m]."""
+    if predictive.line_std is None:
+        return values
+    return torch.where(predictive.line_std > 0, predictive.mean + predictive.line_std * score, values)

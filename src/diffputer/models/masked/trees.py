@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...diffusion.loading import require, require_between
-from ..base import Predictive, RowBatch
+from ..base import Cells, Predictive, RowBatch
 
 #: Categories with more levels are not predicted; as inputs they are numbers.
 MOST_LEVELS = 64
@@ -137,46 +137,52 @@ class BoostedTrees(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch, wanted: Tensor | None = None) -> Predictive:
-        """Expectations of numbers and probabilities of categories, of wanted cells (default: missing ones).
-
-        Shape: wanted [n, p + q].
-        """
-        x, n = _matrix(rows), len(rows)
-        asked = x.isnan() if wanted is None else wanted
-        mean = torch.zeros(n, self.p, device=x.device)
+    def predict(self, rows: RowBatch, cells: Cells) -> Predictive:
+        """Expectations of numbers and probabilities of categories."""
+        x = _matrix(rows)
+        mean = torch.zeros(len(cells), device=x.device)
         levels: list[Tensor] = []
         for j, start in enumerate(self.start.split(self.outputs)):
-            raw = start.repeat(n, 1)
             trees = (self.column == j).nonzero()[:, 0]
-            if len(trees):
-                for some in asked[:, j].nonzero()[:, 0].split(BLOCK):
-                    raw[some] += self._sums(trees, x[some], len(start))
             if j < self.p:
-                mean[:, j] = raw[:, 0]
+                own = (cells.columns == j).nonzero()[:, 0]
+                mean[own] = start + self._sums(trees, x[cells.rows[own]], 1)[:, 0]
             else:
+                own = cells.levels[:, j - self.p].nonzero()[:, 0]
+                raw = start.repeat(len(rows), 1)
+                raw[own] += self._sums(trees, x[own], len(start))
                 levels.append(raw.softmax(dim=1))
         return Predictive(mean, None, levels)
 
     def _sums(self, trees: Tensor, x: Tensor, n_outputs: int) -> Tensor:
         """Sums of what trees add to each output. Shape: trees [t], x [n, c] -> [n, outputs]."""
-        node = self.root[trees].repeat(len(x), 1)
+        # In double and in one order: a row has the same bits in any batch.
+        sums = torch.zeros(len(x), n_outputs, dtype=torch.float64, device=x.device)
+        for part in torch.arange(len(x), device=x.device).split(BLOCK) if len(trees) else ():
+            values = self.value[self._leaves(trees, x[part])].double()
+            sums[part] = sums[part].index_add_(1, self.output[trees].long(), values)
+        return sums.float()
+
+    def _leaves(self, trees: Tensor, x: Tensor) -> Tensor:
+        """The leaf of each tree. Shape: trees [t], x [n, c] -> [n, t]."""
+        # Every column stands there twice: missing cells go right in the first, left in the second.
+        x = torch.cat([x.nan_to_num(torch.inf), x.nan_to_num(-torch.inf)], dim=1)
+        feature = self.feature.long() + self.missing_left * (x.shape[1] // 2)
+        children = torch.stack([self.left, self.right], dim=1).flatten().long()
+        node = self.root[trees].long().repeat(len(x), 1)
         has_sets = bool((self.members >= 0).any())
         for _ in range(DEPTH):
-            cell = x.gather(1, self.feature[node].long())
-            left = cell <= self.threshold[node]
+            cell = x.gather(1, feature[node])
+            right = cell > self.threshold[node]
             if has_sets:
                 members = self.members[node].long()
-                level = cell.nan_to_num(0.0).long().clamp(0, 255)
-                left = torch.where(members >= 0, self.sets[members.clamp_min(0), level], left)
-            left = torch.where(cell.isnan(), self.missing_left[node], left)
-            after = torch.where(left, self.left[node], self.right[node])
+                outside = ~self.sets[members.clamp_min(0), cell.clamp(0, 255).long()]
+                right = torch.where((members >= 0) & cell.isfinite(), outside, right)
+            after = children[2 * node + right]
             if torch.equal(after, node):
                 break
             node = after
-        # In double and in one order: a row has the same bits in any batch.
-        sums = torch.zeros(len(x), n_outputs, dtype=torch.float64, device=x.device)
-        return sums.index_add_(1, self.output[trees].long(), self.value[node].double()).float()
+        return node
 
 
 @dataclass
