@@ -227,8 +227,10 @@ def _learn(
     model = kind(
         max_iter=max(10, min(n_trees, MOST_TREES // max(1, n_levels if n_levels > 2 else 1))),
         early_stopping=len(y) > FEWEST_TO_STOP and rarest > 1,
-        n_iter_no_change=5,
+        n_iter_no_change=10,
         categorical_features=is_set[others],
+        # Rare categories have so little curvature that their leaves run away without.
+        l2_regularization=10.0 if n_levels else 0.0,
         random_state=seed & 0x7FFFFFFF,
     ).fit(x[np.ix_(known, others)], y)
     # scikit-learn puts categorical columns first, and counts the categories that occur.
