@@ -505,7 +505,7 @@ def _complete(
     if not fitted:
         imputer.fit(table.frame)
         if table.columns:
-            imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)))
+            imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)), table.stated)
         frame = table.frame
         return table, [imputer.transform(frame)] if draws is None else imputer.sample(frame, draws)
     match = match_columns(table, imputer.schema_)

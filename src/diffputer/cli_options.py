@@ -39,7 +39,10 @@ KEEP_HELP = (
     "missing among numbers and dates, and some of them answers among words: a warning says what was decided. "
     "Repeatable."
 )
-ONLY_MISSING_HELP = "Exactly this word, and empty cells, are missing. Repeatable."
+ONLY_MISSING_HELP = (
+    "Exactly this word, and empty cells, are missing, in all columns or in one; other columns stay as they are. "
+    "Repeatable."
+)
 
 
 def summary_option(panel: str | None = None) -> Any:

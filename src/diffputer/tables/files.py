@@ -31,7 +31,7 @@ from diffputer.tables.csvtext import (
     parse_csv,
     render_csv,
 )
-from diffputer.tables.markers import MarkerWord, find_missing, warn_of_words
+from diffputer.tables.markers import MarkerWord, StatedWords, find_missing, warn_of_words
 from diffputer.tables.paths import MAX_GIB, Kind, PathLike, file_kind, read_bytes, write_bytes
 from diffputer.tables.schema import Schema
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
@@ -67,6 +67,8 @@ class TableFile:
         Columns of the file that pandas has for its index, by position; no part of ``frame``.
     marker_words : tuple of MarkerWord
         Words in columns of text that mark missing cells or might, and what they were taken for.
+    stated : StatedWords
+        What the user has stated of such words, for this file or for that of the model.
     """
 
     frame: Frame
@@ -75,6 +77,7 @@ class TableFile:
     columns: tuple[TextColumn, ...] = ()
     index: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
     marker_words: tuple[MarkerWord, ...] = ()
+    stated: StatedWords = field(default_factory=StatedWords)
 
     @property
     def answers(self) -> frozenset[tuple[Hashable, str]]:
@@ -112,7 +115,8 @@ def read_table_file(
     keep : sequence of str
         Words that never do, in all columns (``"NA"``) or in one (``"country=NA"``).
     only_missing : sequence of str, optional
-        Exactly these words, and empty cells, are missing; nothing else is looked for.
+        Exactly these words, and empty cells, are missing, in all columns (``"?"``) or in one (``"age=?"``),
+        which leaves the others as they are.
     delimiter, encoding, decimal : str, optional
         Of text; by default found out: comma, semicolon, tab or bar; UTF-8 or as the byte order mark says;
         point, or comma where semicolons part the cells and all numbers of the column have it.
@@ -122,7 +126,8 @@ def read_table_file(
         Instead of the suffix.
     schema : Schema, optional
         Of a fitted model: columns are read as its own file's were if they can be, and words that are its
-        categories are answers here too.
+        categories are answers here too. What was stated of words for its file holds unless it is stated
+        otherwise here.
     max_gib : float
         Gibibytes that a gzipped file may decompress to.
     progress : Progress, optional
@@ -177,13 +182,14 @@ def read_table_file(
         )
         shown.begin("finding out what columns hold", 0)
         check_marks(decimal, thousands)
+        stated = StatedWords.read(header, cells, missing=missing, keep=keep, only_missing=only_missing)
+        if schema is not None:
+            stated = stated.after(schema.stated)
         gone, words = find_missing(
             header,
             cells,
             style.quoted_columns,
-            missing=missing,
-            keep=keep,
-            only_missing=only_missing,
+            stated=stated,
             decimal_marks=tuple(mark for mark in (".", ",") if mark != thousands)
             if decimal is None
             else (decimal,),
@@ -194,7 +200,7 @@ def read_table_file(
         known = None if schema is None else schema.spellings()
         table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
         shown.end()
-        return replace(table, marker_words=tuple(words))
+        return replace(table, marker_words=tuple(words), stated=stated)
 
 
 def completed_text(table: TableFile, completed: Any, progress: Progress | None = None) -> pd.DataFrame:
