@@ -100,7 +100,7 @@ _HELP = {
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
     "thousands": (_IN, "MARK", "That parts their thousands: . , ' _ or a blank."),
-    "max_gib": (_IN, "GIB", "That a gzipped file may decompress to."),
+    "max_gib": (_IN, "GIB", "That a gzipped, Parquet or Arrow file may decompress to."),
     "format": (_IN, "csv|tsv|parquet|arrow", "Of standard streams and files whose suffix does not tell."),
     "output": (_OUT, "FILE", "The suffix tells the format; - is standard output."),
     "draws": (_OUT, "M", "Write M random completions, not one best guess, with columns .imp and .id first."),

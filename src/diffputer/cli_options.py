@@ -40,8 +40,8 @@ KEEP_HELP = (
     "Repeatable."
 )
 ONLY_MISSING_HELP = (
-    "Exactly this word, and empty cells, are missing, in all columns or in one; other columns stay as they are. "
-    "Repeatable."
+    "Exactly this word, and empty cells, are missing: in the whole table, or in one column, which changes no "
+    "other. Repeatable."
 )
 
 

@@ -48,7 +48,11 @@ _Format = _option(
     "format", _IN, "csv|tsv|parquet|arrow", "Of standard input, or instead of the suffix.", show_default="csv"
 )
 _MaxGib = typer.Option(
-    "--max-gib", metavar="GIB", min=0, help="That a gzipped file may decompress to.", rich_help_panel=_IN
+    "--max-gib",
+    metavar="GIB",
+    min=0,
+    help="That a gzipped, Parquet or Arrow file may decompress to.",
+    rich_help_panel=_IN,
 )
 _Categorical = _option("categorical", _IN, "COL", "A column of numbers that are categories. Repeatable.")
 _Kind = _option(

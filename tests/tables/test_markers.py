@@ -177,7 +177,7 @@ def model_of_words(tmp_path_factory):
     folder = tmp_path_factory.mktemp("words")
     path, model = folder / "f.csv", folder / "f.m"
     rows = [
-        f"{('a', 'b', '-', 'c')[i % 4]},{i % 7 if i % 9 else -999},{('x', 'y', 'N/A')[i % 3]},{i * i % 13 or ''}"
+        f"{'ab-c'[i % 4]},{i % 7 if i % 9 else -999},{('x', 'y', 'N/A')[i % 3]},{i * i % 13 or ''}"
         for i in range(60)
     ]
     path.write_text("word,n,code3,y\n" + "\n".join(rows) + "\n")

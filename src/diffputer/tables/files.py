@@ -32,7 +32,7 @@ from diffputer.tables.csvtext import (
     render_csv,
 )
 from diffputer.tables.markers import MarkerWord, StatedWords, find_missing, warn_of_words
-from diffputer.tables.paths import MAX_GIB, Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.paths import MAX_GIB, Kind, PathLike, check_size, file_kind, read_bytes, write_bytes
 from diffputer.tables.schema import Schema
 from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
 from diffputer.tables.thousands import check_marks
@@ -129,7 +129,8 @@ def read_table_file(
         categories are answers here too. What was stated of words for its file holds unless it is stated
         otherwise here.
     max_gib : float
-        Gibibytes that a gzipped file may decompress to.
+        Gibibytes that a gzipped, Parquet or Arrow file may decompress to. A file that is no larger in memory
+        than on the disk is read whatever its size.
     progress : Progress, optional
         Hears of the rows and columns that are read.
 
@@ -159,11 +160,12 @@ def read_table_file(
     shown = progress or Progress()
     shown.begin(f"reading {_call(path, 'standard input')}", 0)
     name = "standard input" if str(path) == "-" else repr(str(path))
-    remedy = "Convert it to Parquet, take fewer rows, or free memory."
+    convert = "Convert it to Parquet, t" if kind in ("csv", "tsv") else "T"
+    remedy = f"{convert}ake fewer rows, or free memory."
     with enough_memory(f"The table {name}", remedy):
         data = read_bytes(path, max_gib)
         if kind not in ("csv", "tsv"):
-            arrow = _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+            arrow = _without_index(_read_arrow(data, kind, name, max_gib), FileFormat(kind))
             shown.end()
             return arrow
         for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
@@ -393,19 +395,31 @@ def _text_bytes(text: pd.DataFrame, target: FileFormat, progress: Progress) -> b
     return gzip.compress(data, mtime=0) if target.gzipped else data
 
 
-def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
-    """A Parquet file, or an Arrow file or stream."""
+def _read_arrow(data: bytes, kind: Kind, name: str, max_gib: float) -> pa.Table:
+    """A Parquet file, or an Arrow file or stream, which takes at most ``max_gib`` in memory."""
     try:
         if kind == "parquet":
             file = pq.ParquetFile(pa.BufferReader(data))
-            groups = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
-            declared = max(sum(groups), file.metadata.num_rows * file.metadata.num_columns // 8)
+            declared = _declared_bytes(file)
+            check_size(declared, len(data), max_gib, name)
             check_memory(declared, f"The table {name}", "Take fewer rows or columns, or free memory.")
-            table = file.read()
+            groups = (file.read_row_group(k) for k in range(file.num_row_groups))
+            schema = file.schema_arrow
         elif data.startswith(b"ARROW1"):
-            table = pa.ipc.open_file(data).read_all()
+            reader = pa.ipc.open_file(data)
+            groups = (reader.get_batch(k) for k in range(reader.num_record_batches))
+            schema = reader.schema
         else:
-            table = pa.ipc.open_stream(data).read_all()
+            groups = pa.ipc.open_stream(data)
+            schema = groups.schema
+        parts, size = [], 0
+        for part in groups:
+            parts.append(part if isinstance(part, pa.Table) else pa.Table.from_batches([part]))
+            size += _bytes_of(parts[-1])
+            check_size(size, len(data), max_gib, name)
+        table = pa.concat_tables(parts) if parts else schema.empty_table()
+    except MemoryError:  # Arrow's is an ArrowException too
+        raise
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"The file must be a whole {kind.capitalize()} file, but {name} is not ({error}). "
@@ -420,6 +434,26 @@ def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
             f"{table.num_columns} columns."
         )
     return table
+
+
+def _declared_bytes(file: pq.ParquetFile) -> int:
+    """Bytes of a Parquet file in memory, at least, by its metadata: encoded, and as cells of their width."""
+    encoded = sum(file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups))
+    return max(encoded, file.metadata.num_rows * sum(map(_width, file.schema_arrow.types)) // 8)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bits of a cell, at least."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:  # text and nested types
+        return 8
+
+
+def _bytes_of(part: pa.Table) -> int:
+    """Bytes of a part of a table, without the dictionaries that it may share with others."""
+    arrays = [array for column in part.columns for array in column.chunks]
+    return sum((one.indices if pa.types.is_dictionary(one.type) else one).nbytes for one in arrays)
 
 
 def _without_index(whole: pa.Table, file_format: FileFormat) -> TableFile:

@@ -121,7 +121,7 @@ class StatedWords:
     def after(self, earlier: StatedWords) -> StatedWords:
         """These words, and of the earlier ones those that they do not override.
 
-        An ``only`` of all columns replaces all that was stated earlier, one of a column what was stated of it.
+        An ``only`` of all columns replaces all earlier words, one of a column those of that column.
         """
         if None in self.only:
             return self
