@@ -204,7 +204,7 @@ planned_steps
             # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
-            if self._holes(table).any():
+            if self._holes(table).any():  # the same numbers as those of `overall_error` below
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
         useless = result is not None and result.best.useless  # then the same is true of most columns

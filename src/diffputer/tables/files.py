@@ -439,7 +439,7 @@ def _read_arrow(data: bytes, kind: Kind, name: str, max_gib: float) -> pa.Table:
 def _declared_bytes(file: pq.ParquetFile) -> int:
     """Bytes of a Parquet file in memory, at least, by its metadata: encoded, and as cells of their width."""
     encoded = sum(file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups))
-    return max(encoded, file.metadata.num_rows * sum(map(_width, file.schema_arrow.types)) // 8)
+    return int(max(encoded, file.metadata.num_rows * sum(map(_width, file.schema_arrow.types)) // 8))
 
 
 def _width(kind: pa.DataType) -> int:
@@ -453,7 +453,7 @@ def _width(kind: pa.DataType) -> int:
 def _bytes_of(part: pa.Table) -> int:
     """Bytes of a part of a table, without the dictionaries that it may share with others."""
     arrays = [array for column in part.columns for array in column.chunks]
-    return sum((one.indices if pa.types.is_dictionary(one.type) else one).nbytes for one in arrays)
+    return sum(int((one.indices if pa.types.is_dictionary(one.type) else one).nbytes) for one in arrays)
 
 
 def _without_index(whole: pa.Table, file_format: FileFormat) -> TableFile:
