@@ -291,6 +291,7 @@ def impute(
                 thousands=thousands,
                 format=formats[0],
                 schema=None if model is None else imputer.schema_,
+                kinds=kinds,
                 max_gib=max_gib,
                 progress=progress,
             )
@@ -504,6 +505,11 @@ def _complete(
             return table, [table.frame] * (draws or 1)
     if not fitted:
         imputer.fit(table.frame)
+        # Of those that lack values the fit has warned.
+        if known := [
+            repr(one.name) for one in imputer.schema_ if one.status == "identifier" and not one.n_missing
+        ]:
+            session.say(f"identifiers and row numbers inform no other column: {', '.join(known)}", "note")
         if table.columns:
             imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)), table.stated)
         frame = table.frame

@@ -142,7 +142,7 @@ def compare(
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
         with stage("read"):
-            table = read_table_file(input, **reading, progress=progress)
+            table = read_table_file(input, **reading, kinds=wishes["schema"], progress=progress)
         answers = [word for word in table.marker_words if not (word.taken_for_missing or word.stated)]
         if answers:  # lines of Python that read the file must keep them too
             kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]

@@ -34,7 +34,7 @@ from diffputer.tables.csvtext import (
 from diffputer.tables.markers import MarkerWord, StatedWords, find_missing, warn_of_words
 from diffputer.tables.paths import MAX_GIB, Kind, PathLike, check_size, file_kind, read_bytes, write_bytes
 from diffputer.tables.schema import Schema
-from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
+from diffputer.tables.textcolumns import OF_KINDS, TextColumn, describe_column, describe_columns
 from diffputer.tables.thousands import check_marks
 
 Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
@@ -97,6 +97,7 @@ def read_table_file(
     thousands: str | None = None,
     format: Kind | None = None,
     schema: Schema | None = None,
+    kinds: Mapping[str, str] | None = None,
     max_gib: float = MAX_GIB,
     progress: Progress | None = None,
 ) -> TableFile:
@@ -128,6 +129,8 @@ def read_table_file(
         Of a fitted model: columns are read as its own file's were if they can be, and words that are its
         categories are answers here too. What was stated of words for its file holds unless it is stated
         otherwise here.
+    kinds : dict of column -> kind, optional
+        As in the ``schema`` of `DiffPuter`: what the columns of text without any value hold.
     max_gib : float
         Gibibytes that a gzipped, Parquet or Arrow file may decompress to. A file that is no larger in memory
         than on the disk is read whatever its size.
@@ -200,7 +203,8 @@ def read_table_file(
         )
         warn_of_words(words)
         known = None if schema is None else schema.spellings()
-        table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
+        style_of_file = FileFormat(kind, gzipped, style)
+        table = _typed(header, cells, gone, style_of_file, decimal, thousands, name, known, kinds or {})
         shown.end()
         return replace(table, marker_words=tuple(words), stated=stated)
 
@@ -351,6 +355,7 @@ def _typed(
     thousands: str | None,
     name: str,
     known: Mapping[str, TextColumn] | None,
+    kinds: Mapping[str, str],
 ) -> TableFile:
     """Give every column of text its kind and its values."""
     if describe_column(header).kind in ("integer", "number"):
@@ -363,6 +368,10 @@ def _typed(
         for texts, holes in zip(cells, missing, strict=True)
     ]
     columns = describe_columns(header, observed, decimal, thousands, file_format.style.delimiter, known)
+    columns = [
+        column if texts else OF_KINDS.get(kinds.get(column_name, ""), column)
+        for column_name, column, texts in zip(header, columns, observed, strict=True)
+    ]
     frame = {
         column_name: column.values(texts, holes)
         for column_name, column, texts, holes in zip(header, columns, cells, missing, strict=True)
