@@ -7,6 +7,7 @@ import gzip
 import io
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -352,7 +353,12 @@ def test_a_model_of_an_array_has_no_names(plain, tmp_path):
 
 def test_demo_is_wired(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr("diffputer.demo.run_demo", lambda *args, **kwargs: calls.append((args, kwargs)))
+
+    def fake(*args, **kwargs):
+        calls.append((args, kwargs))
+        return SimpleNamespace(files=())
+
+    monkeypatch.setattr("diffputer.demo.run_demo", fake)
     run("demo", "--output", tmp_path, "--seed", 3, "-q")
     run("demo")
     assert calls == [((str(tmp_path), 3), {"progress": False}), (("demo_output", 0), {"progress": True})]

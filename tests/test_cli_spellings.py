@@ -137,3 +137,10 @@ def test_models_of_text_complete_parquet_files_and_the_other_way_round(model: Pa
     for row in cells(tmp_path / "full.csv"):
         for cell, pattern in zip(row, patterns, strict=False):
             assert re.fullmatch(pattern, cell), cell
+
+
+def test_the_table_on_the_terminal_has_the_words_of_the_file(model: Path, tmp_path: Path) -> None:
+    new = write(tmp_path / "new.csv", [EMPTY, EMPTY], HEADER + ";x")
+    said = run("impute", new, "--model", model, "-o", tmp_path / "full.csv").stderr
+    (line,) = [line for line in said.splitlines() if " boolean " in line]
+    assert re.search(r"(yes|no) \(\d+%\)", line)

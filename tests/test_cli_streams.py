@@ -179,6 +179,7 @@ TINY = " ".join(TINY_OPTIONS)
         "--help",
         "--version",
         f"impute survey.csv -o - {TINY}",
+        "compare survey.csv --methods mean,median --repeats 1",
         "bench list",
         "info model",
         "bench run suite.toml --dry-run -q",
@@ -193,6 +194,7 @@ def test_a_full_disk_behind_standard_output_is_one_sentence(tmp_path, command):
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert os.strerror(errno.ENOSPC) in sentence
     assert "unexpected" not in sentence
+    assert "[Errno" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -300,3 +302,9 @@ def test_a_checkpoint_whose_folder_goes_away_does_not_end_the_fit(tmp_path, monk
     with pytest.warns(DataWarning, match="checkpoint"):
         completed = imputer.fit_transform(plain_frame())
     assert not completed.isna().any().any()
+
+
+def test_comparing_escapes_control_characters_as_imputing_does(tmp_path):
+    frame = plain_frame(200).assign(**{ATTACK: 1})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    check(run("compare", tmp_path / "a.csv", "--methods", "mean,median", "--repeats", 1))

@@ -44,7 +44,9 @@ def test_one_warning_counts_what_differs(fitted: DiffPuter) -> None:
     new.loc[:2, "x"] = 1e6
     new.loc[100:, "count"] = None
     new["word"] = new["word"].where(new["word"].isna(), "b")
-    with pytest.warns(DataWarning, match=r"'x' \(3 of .*'count' \(.*'word'") as caught:
+    with pytest.warns(
+        DataWarning, match=r"'x' \(3 of .*'count' \(.*'word' \('b': \d+% at the fit, 100% now\)"
+    ) as caught:
         filled = fitted.transform(new)
     assert len(caught) == 1
     for use in (fitted.uncertainty, lambda rows: fitted.sample(rows, 1)):

@@ -100,7 +100,7 @@ _HELP = {
     "encoding": (_IN, "E", "Of text."),
     "decimal": (_IN, ".|,", "In the numbers of text."),
     "thousands": (_IN, "MARK", "That parts their thousands: . , ' _ or a blank."),
-    "max_gib": (_IN, "GIB", "That a gzipped file may decompress to."),
+    "max_gib": (_IN, "GIB", "That a gzipped, Parquet or Arrow file may decompress to."),
     "format": (_IN, "csv|tsv|parquet|arrow", "Of standard streams and files whose suffix does not tell."),
     "output": (_OUT, "FILE", "The suffix tells the format; - is standard output."),
     "draws": (_OUT, "M", "Write M random completions, not one best guess, with columns .imp and .id first."),
@@ -291,6 +291,7 @@ def impute(
                 thousands=thousands,
                 format=formats[0],
                 schema=None if model is None else imputer.schema_,
+                kinds=kinds,
                 max_gib=max_gib,
                 progress=progress,
             )
@@ -504,8 +505,13 @@ def _complete(
             return table, [table.frame] * (draws or 1)
     if not fitted:
         imputer.fit(table.frame)
+        # Of those that lack values the fit has warned.
+        if known := [
+            repr(one.name) for one in imputer.schema_ if one.status == "identifier" and not one.n_missing
+        ]:
+            session.say(f"identifiers and row numbers inform no other column: {', '.join(known)}", "note")
         if table.columns:
-            imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)))
+            imputer._keep_spellings(dict(zip(_names(table.frame), table.columns, strict=True)), table.stated)
         frame = table.frame
         return table, [imputer.transform(frame)] if draws is None else imputer.sample(frame, draws)
     match = match_columns(table, imputer.schema_)

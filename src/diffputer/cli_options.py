@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -39,7 +40,10 @@ KEEP_HELP = (
     "missing among numbers and dates, and some of them answers among words: a warning says what was decided. "
     "Repeatable."
 )
-ONLY_MISSING_HELP = "Exactly this word, and empty cells, are missing. Repeatable."
+ONLY_MISSING_HELP = (
+    "Exactly this word, and empty cells, are missing: in the whole table, or in one column, which changes no "
+    "other. Repeatable."
+)
 
 
 def summary_option(panel: str | None = None) -> Any:
@@ -106,10 +110,9 @@ def _value(text: str) -> Any:
 def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     given = dict(pair(text, "--set", "NAME=VALUE", first=True) for text in texts)
     if unknown := [name for name in given if name not in KNOWN_SETTINGS]:
-        raise SettingError(
-            f"--set must name a setting, however: {unknown[0]!r}. Known are "
-            f"{', '.join(map(repr, KNOWN_SETTINGS))}."
-        )
+        near = get_close_matches(unknown[0], KNOWN_SETTINGS)
+        remedy = f"Did you mean {' or '.join(near)}?" if near else "The help of DiffPuter lists them."
+        raise SettingError(f"--set must name a setting of DiffPuter; got {unknown[0]!r}. {remedy}")
     return {name: _value(text) for name, text in given.items()}
 
 

@@ -48,7 +48,11 @@ _Format = _option(
     "format", _IN, "csv|tsv|parquet|arrow", "Of standard input, or instead of the suffix.", show_default="csv"
 )
 _MaxGib = typer.Option(
-    "--max-gib", metavar="GIB", min=0, help="That a gzipped file may decompress to.", rich_help_panel=_IN
+    "--max-gib",
+    metavar="GIB",
+    min=0,
+    help="That a gzipped, Parquet or Arrow file may decompress to.",
+    rich_help_panel=_IN,
 )
 _Categorical = _option("categorical", _IN, "COL", "A column of numbers that are categories. Repeatable.")
 _Kind = _option(
@@ -138,7 +142,7 @@ def compare(
         }  # fmt: skip
         reading: dict[str, Any] = {name: value for name, value in given.items() if value}
         with stage("read"):
-            table = read_table_file(input, **reading, progress=progress)
+            table = read_table_file(input, **reading, kinds=wishes["schema"], progress=progress)
         answers = [word for word in table.marker_words if not (word.taken_for_missing or word.stated)]
         if answers:  # lines of Python that read the file must keep them too
             kept = [*reading.get("keep", ()), *(f"{word.column}={word.word}" for word in answers)]

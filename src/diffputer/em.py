@@ -220,7 +220,10 @@ def fit_em(
     truth, unseen, held_cells = x[rows], m[rows], held.cells[rows]
     x_obs = np.where(unseen, np.float32(0), truth)
     centres = np.where(unseen, column_centres(x, m, engine.n_levels), truth)
-    baseline = cell_error(truth, centres, held_cells, blocks, engine.n_levels)
+    # Columns without missing values are never imputed: their errors say nothing about the result.
+    counted = held_cells & missing.any(axis=0)
+    counted = counted if counted.any() else held_cells
+    baseline = cell_error(truth, centres, counted, blocks, engine.n_levels)
 
     state = (checkpoint.load() if checkpoint else None) or EMState([], x_obs, {}, {})
     if state.weights:
@@ -251,7 +254,7 @@ def fit_em(
         completed = np.where(unseen, np.clip(expected, *bounds), x_obs)
         moved = np.abs(completed - state.completed)
         change = _rms(np.where(engine.n_levels > 0, moved.clip(max=1), moved)[unseen])  # a level is a level
-        error = cell_error(truth, completed, held_cells, blocks, engine.n_levels)
+        error = cell_error(truth, completed, counted, blocks, engine.n_levels)
         state.trace.append(
             EMRound(
                 k, m_step.steps, m_step.loss, m_step.held_out_loss, error, baseline, change,

@@ -43,6 +43,7 @@ from .tables.constraints import Constraints
 from .tables.decoding import as_fitted, warn_of_coarse
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
+from .tables.markers import StatedWords
 from .tables.shifts import find_shifts, warn_about_shifts
 from .tables.textcolumns import TextColumn
 from .tables.wishes import bounded_columns, read_wishes
@@ -203,7 +204,7 @@ planned_steps
             # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
-            if self._holes(table).any():
+            if self._holes(table).any():  # the same numbers as those of `overall_error` below
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
         useless = result is not None and result.best.useless  # then the same is true of most columns
@@ -436,9 +437,9 @@ planned_steps
             imputer.feature_names_in_ = np.asarray(imputer.schema_.names, dtype=object)
         return imputer
 
-    def _keep_spellings(self, spelt: Mapping[str, TextColumn]) -> None:
-        """Keep how the columns were spelt in the text file that was fitted."""
-        schema = self._encoder.schema.with_spellings(spelt)
+    def _keep_spellings(self, spelt: Mapping[str, TextColumn], stated: StatedWords) -> None:
+        """Keep how the columns were spelt in the text file that was fitted, and what was stated of words."""
+        schema = self._encoder.schema.with_spellings(spelt, stated)
         self._encoder = dataclasses.replace(self._encoder, schema=schema)
         self.schema_ = schema
 

@@ -23,7 +23,7 @@ from .tables.paths import refusal_of, write_bytes
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 15
+VERSION = 16
 #: Versions before this one are not read.
 OLDEST_VERSION = 15
 #: Bytes of the longest header, description included; safetensors has the same limit.

@@ -44,7 +44,7 @@ class EMRound:
     loss: float
     held_out_loss: float
     held_out_error: float
-    """Mean absolute error of the imputed held-out cells; a wrong level counts as one."""
+    """Mean absolute error of held-out cells in columns that have missing values; a wrong category is one."""
     baseline_error: float
     """The same for column means (and the most frequent levels)."""
     change: float
@@ -75,7 +75,7 @@ def warn_if_useless(
         instead = "; transform fills in column means instead, sample draws from the model all the same"
         warn_about_data(
             "Imputed values are no better than column means on held-out cells (error "
-            f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f}, in standard deviations; a wrong level "
-            "counts as one)"
+            f"{errors[0]:.{digits}f} against {errors[1]:.{digits}f}, in standard deviations; a wrong "
+            "category counts as one)"
             f"{instead if falls_back else ''}. Columns may tell nothing about each other, or {other}."
         )

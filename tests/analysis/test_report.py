@@ -126,9 +126,8 @@ def test_only_columns_with_holes_that_failed_are_called_unpredicted() -> None:
     held["ratio"] = held["error"] / held["baseline"]  # of c both are never wrong, and y has few cells
     page = make_report(frame, draws_of(frame), origin=Origin(held_out=held))
     found = [[line[:2] for line in column["warnings"]] for column in data_of(page)["columns"]]
-    serious, unknown = "Columns that could not be predicted", "Not known yet: were these predicted?"
-    assert found == [[["serious", serious]], [["note", unknown]], [], []]
-    assert "5 cells" in data_of(page)["columns"][1]["warnings"][0][2]
+    serious, weak = "Columns that could not be predicted", "Columns imputed from little evidence"
+    assert found == [[["serious", serious]], [["look", weak]], [], []]
 
 
 @pytest.mark.parametrize(
@@ -383,3 +382,10 @@ def test_other_containers_have_the_same_report() -> None:
     assert data_of(make_report(*arrow))["columns"] == columns
     numbers = data_of(make_report(frame[["x", "y"]].to_numpy(), full[["x", "y"]].to_numpy()))["columns"]
     assert [column["chart"] for column in numbers] == [column["chart"] for column in columns[:2]]
+
+
+def test_standard_deviations_are_those_of_pandas() -> None:
+    frame = table(12)
+    column = data_of(make_report(frame, draws_of(frame)))["columns"][0]
+    (line,) = [one for one in column["stats"] if one[0] == "standard deviation"]
+    assert line[1] == f"{frame['x'].std():.4g}"

@@ -8,10 +8,11 @@ import pytest
 
 from diffputer.analysis import make_report
 from diffputer.analysis.origin import Origin, join_origins
-from diffputer.analysis.verdicts import Verdict, judge
+from diffputer.analysis.verdicts import Verdict, judge, judge_line, weak_columns
 from diffputer.held_out import column_errors, ratio_errors
 from diffputer.tables.frames import read_table
 from diffputer.tables.kinds import describe
+from diffputer.tables.schema import Column, Schema
 
 from .test_report import Page, data_of, draws_of, table
 
@@ -24,14 +25,14 @@ def held_out(kind: str, n: int, error: float, baseline: float) -> Origin:
 @pytest.mark.parametrize(
     ("kind", "n", "error", "baseline", "bar", "severity"),
     [
-        ("continuous", 12, 0.68, 0.69, "", "note"),
+        ("continuous", 12, 0.68, 0.69, "", "look"),
         ("continuous", 200, 0.68, 0.69, "bad", "serious"),
         ("continuous", 200, 0.5, 0.69, "good", None),
-        ("continuous", 12, 0.5, 0.69, "", None),
-        ("categorical", 9, 0.33, 0.33, "", "note"),
+        ("continuous", 12, 0.5, 0.69, "", "look"),
+        ("categorical", 9, 0.33, 0.33, "", "look"),
         ("categorical", 900, 0.33, 0.33, "bad", "serious"),
         ("categorical", 900, 0.2, 0.33, "good", None),
-        ("categorical", 3, 0.0, 0.33, "", None),
+        ("categorical", 3, 0.0, 0.33, "good", None),
     ],
 )
 def test_few_held_out_cells_settle_nothing(
@@ -156,3 +157,38 @@ def test_what_held_out_cells_say_of_a_column_is_said_once(
     found = {one["name"]: [words for _, words, _ in one["warnings"]] for one in page["columns"]}
     assert found.pop(column) == [title]
     assert not any(found.values())
+
+
+def test_columns_without_clear_skill_are_those_that_the_report_does_not_find_better() -> None:
+    rng = np.random.default_rng(0)
+    n_cells, lines, kinds = 30, [], {}
+    for number in range(400):
+        numeric, skill = number % 2 == 0, number % 4 < 2
+        if numeric:
+            truth = rng.normal(size=n_cells)
+            wrong = np.abs(truth - (truth + 0.1 * rng.normal(size=n_cells) if skill else 0.1))
+            own = np.abs(truth)
+        else:
+            own = (rng.random(n_cells) < 0.4).astype(float)
+            wrong = np.zeros(n_cells) if skill else (rng.random(n_cells) < 0.4).astype(float)
+        ratio = wrong.mean() / own.mean()
+        error = (wrong - ratio * own).std(ddof=1) / np.sqrt(n_cells) / own.mean()
+        kinds[f"c{number}"] = "continuous" if numeric else "categorical"
+        scores = (n_cells, wrong.mean(), own.mean(), ratio, error)
+        lines.append((kinds[f"c{number}"], *scores))
+    names = ["kind", "n", "error", "baseline", "ratio", "ratio_error"]
+    held = pd.DataFrame(lines, columns=names, index=list(kinds))
+    schema = Schema(tuple(Column(name, kind, n_observed=300, n_missing=30) for name, kind in kinds.items()))
+    named = {one.column for one in weak_columns(schema, held)}
+    assert named == {line.Index for line in held.itertuples() if judge_line(line) != Verdict.BETTER}
+    noise = {f"c{number}" for number in range(400) if number % 4 >= 2}
+    assert not named - noise
+    assert len(named) > 0.9 * len(noise)
+
+
+@pytest.mark.parametrize("wrong_by_mode", [0, 1, 2])
+def test_a_column_whose_held_out_cells_are_all_right_is_not_weak(wrong_by_mode: int) -> None:
+    line = {"kind": "boolean", "n": 12, "error": 0.0, "baseline": wrong_by_mode / 12, "ratio_error": 0.0}
+    held = pd.DataFrame([{**line, "ratio": np.nan if not wrong_by_mode else 0.0}], index=["copy"])
+    schema = Schema((Column("copy", "boolean", n_observed=300, n_missing=30),))
+    assert weak_columns(schema, held) == []

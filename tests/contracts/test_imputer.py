@@ -16,6 +16,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from diffputer import DataWarning, DiffPuter, InputError, SettingError
+from diffputer.analysis.verdicts import overall_error
 from diffputer.diffusion import sampling
 from diffputer.engines import conditional
 from diffputer.settings import ConditionalSettings, MaskedSettings, PaperSettings
@@ -276,9 +277,15 @@ def test_an_imputation_no_better_than_column_means_says_so(tiny: dict[str, Any])
         noise[::2, 0] = np.nan
         with warnings.catch_warnings(record=True) as caught:
             fitted = DiffPuter(random_state=seed, **{**tiny, "max_steps": 1}).fit(noise)
-        said.append([str(w.message) for w in caught if issubclass(w.category, DataWarning)])
+        said.append([str(w.message) for w in caught if "no better than" in str(w.message)])
         line = fitted.trace_[fitted._result.best_round - 1]  # type: ignore[union-attr]
         assert bool(said[-1]) == (line.held_out_error >= line.baseline_error)
+        # One number, of the column that has missing values: in the warning, in the scores, in the summary.
+        assert fitted.held_out_scores_ is not None
+        overall = overall_error(fitted.held_out_scores_, {0: 40})
+        assert overall is not None
+        assert overall[:2] == pytest.approx((line.held_out_error, line.baseline_error))
+        assert overall[2] < fitted.held_out_scores_["n"].sum()
     messages = [message for one in said for message in one]
     assert messages
     for message in messages:

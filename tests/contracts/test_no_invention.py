@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from diffputer import DataWarning, DiffPuter, InputError
@@ -157,3 +158,34 @@ def test_the_command_line_leaves_empty_columns_text_and_skipped_columns(tmp_path
     assert "--skip" in result.stderr
     assert title in page.read_text()
     assert pd.read_csv(tmp_path / "p.imputed.csv")["comments"].notna().all()
+
+
+@pytest.mark.parametrize(("kind", "zero"), [("integer", "0"), ("continuous", "0"), ("boolean", "")])
+def test_an_empty_column_of_a_stated_kind_gets_zeros_if_asked(tmp_path, kind: str, zero: str) -> None:
+    path, model = tmp_path / "p.csv", tmp_path / "p.m"
+    path.write_text("x,nothing,y\n" + "".join(f"{i % 7 or ''},,{i % 5}\n" for i in range(90)))
+    stated = ["--kind", f"nothing={kind}"]
+    run("impute", path, *stated, "--set", "empty=zero", "--save-model", model)
+    for command in ([], ["--model", model]):
+        if command:
+            run("impute", path, *command)
+        cells = [line.split(",")[1] for line in (tmp_path / "p.imputed.csv").read_text().splitlines()[1:]]
+        assert set(cells) == {zero}
+    run("impute", path, *stated)  # without being asked they stay missing
+    assert ",," in (tmp_path / "p.imputed.csv").read_text()
+    run("compare", path, *stated, "--methods", "mean,median", "--repeats", 1)
+
+
+@pytest.mark.filterwarnings("ignore:Columns without any observed value")
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_so_does_one_whose_type_says_nothing(library: str) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2.0, None, 4.0], "nothing": [None] * 4}, dtype=object)
+    frame["x"] = frame["x"].astype(float)
+    table: Any = frame
+    if library == "polars":
+        table = pytest.importorskip("polars").DataFrame({"x": [1.0, 2.0, None, 4.0], "nothing": [None] * 4})
+    elif library == "pyarrow":
+        table = pa.table({"x": [1.0, 2.0, None, 4.0], "nothing": pa.nulls(4)})
+    for kind in ("integer", "continuous"):
+        full = DiffPuter(**QUICK, schema={"nothing": kind}).fit_transform(table)
+        assert [value.as_py() if hasattr(value, "as_py") else value for value in full["nothing"]] == [0] * 4

@@ -186,7 +186,8 @@ def test_constraints_hold_where_they_tie_a_cell_to_observed_ones(settings: dict[
 
 
 def test_a_function_counts_where_nothing_else_is_missing(settings: dict[str, Any]) -> None:
-    frame = pd.DataFrame({"a": np.arange(40.0), "b": np.arange(40.0)[::-1] ** 2})
+    a = np.append(np.arange(39.0), 50.0)  # no row number
+    frame = pd.DataFrame({"a": a, "b": np.arange(40.0)[::-1] ** 2})
     frame["c"] = 2 * frame["a"]
     frame.loc[:4, "c"] = None
     frame.loc[3:8, "b"] = None

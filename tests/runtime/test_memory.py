@@ -135,6 +135,16 @@ def test_failed_allocations_state_what_was_needed(error: Exception, needed: str)
         raise error
 
 
+def test_what_was_taken_before_is_stated_beside_what_is_free(system: tuple[Path, Path]) -> None:
+    put(system[0] / "self", status=f"VmPeak: 9 kB\nVmHWM:\t {300 * 1024} kB")
+    assert memory._most_taken(system[0]) == 300 * MEGABYTE
+    with (
+        pytest.raises(MemoryLimitError, match=r"had taken .* needed another 1.0 MiB .* has ended, .* free"),
+        enough_memory("Tea", "Drink less."),
+    ):
+        raise MemoryError("malloc of size 1048576 failed")
+
+
 def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match="shapes"), enough_memory("Tea", "Drink less."):
         raise RuntimeError("shapes do not match")
@@ -174,6 +184,40 @@ def test_a_gzipped_file_is_decompressed_up_to_a_limit(tmp_path: Path) -> None:
     done = run("impute", path, "--max-gib", "0.001", "-o", tmp_path / "out.csv", code=2)
     assert "--max-gib" in done.stderr
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [("a.parquet", "zstd"), ("a.feather", "zstd"), ("a.arrow", "lz4"), ("a.arrow", None)]
+)
+def test_the_limit_holds_for_other_compressed_files(tmp_path: Path, name: str, codec: str | None) -> None:
+    path = tmp_path / name
+    table = pa.table({"a": np.zeros(1_000_000), "b": pa.array(["x", None] * 500_000).dictionary_encode()})
+    if name.endswith("parquet"):
+        pq.write_table(table, path, compression=codec)
+    else:
+        opened = pa.ipc.new_stream if name == "a.arrow" and codec else pa.ipc.new_file
+        with opened(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_table(table, 10_000)
+    assert read_table_file(path, max_gib=0.02).frame.equals(table)
+    if codec is None:  # nothing is decompressed
+        assert len(read_table_file(path, max_gib=0.001).frame) == 1_000_000
+        return
+    with pytest.raises(InputError, match=rf"at most 0.001 GiB.*{name}.*--max-gib"):
+        read_table_file(path, max_gib=0.001)
+    done = run("impute", path, "--max-gib", "0.001", "-o", tmp_path / "out.csv", code=2)
+    assert "--max-gib" in done.stderr
+
+
+def test_arrow_out_of_memory_is_no_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1.0, None]}), path)
+
+    def fail(*_: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 1073741824 failed")
+
+    monkeypatch.setattr(pq, "ParquetFile", fail)
+    with pytest.raises(MemoryLimitError, match=r"1\.00 GiB"):
+        read_table_file(path)
 
 
 def test_a_parquet_file_that_declares_too_much_is_refused(

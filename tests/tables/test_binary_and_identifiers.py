@@ -136,8 +136,7 @@ def test_declared_kinds_encode_as_ever() -> None:
 def test_identifiers_inform_no_other_column(name: str, values: Any) -> None:
     frame = frame_of()
     frame.insert(0, name, values)
-    with pytest.warns(DataWarning, match="[Ii]dentifiers"):
-        imputer = DiffPuter(**QUICK).fit(frame)
+    imputer = DiffPuter(**QUICK).fit(frame)  # none of its values is missing: no warning
     assert imputer.schema_[name].status == "identifier"
     assert "identifier" in str(imputer.schema_)
     full = imputer.transform(frame)
@@ -179,3 +178,37 @@ def test_a_missing_identifier_stays_missing_unless_its_kind_is_stated(tmp_path: 
     frame.to_csv(tmp_path / "t.csv", index=False)
     run("impute", tmp_path / "t.csv", "--kind", "id=integer", "--quiet")
     assert pd.read_csv(tmp_path / "t.imputed.csv").notna().all().all()
+
+
+@pytest.mark.parametrize("values", [np.arange(1.0, 81.0), np.arange(80.0)[::-1] * 5 + 1000])
+def test_a_row_number_with_missing_values_is_left_alone_and_named(tmp_path: Path, values: Any) -> None:
+    frame = frame_of().assign(serial=values)
+    frame.loc[np.random.default_rng(1).random(80) < 0.2, "serial"] = np.nan
+    with pytest.warns(DataWarning, match="[Ii]dentifiers and row numbers .*'serial'"):
+        imputer = DiffPuter(**QUICK).fit(frame)
+    assert imputer.schema_["serial"].status == "identifier"
+    pd.testing.assert_series_equal(imputer.transform(frame)["serial"], frame["serial"])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    run("impute", tmp_path / "t.csv", "--kind", "serial=integer", "--quiet")
+    assert pd.read_csv(tmp_path / "t.imputed.csv").notna().all().all()
+
+
+@pytest.mark.parametrize("change", ["order", "gap", "array"])
+def test_numbers_that_do_not_count_the_rows_are_imputed(change: str) -> None:
+    values = np.arange(1.0, 81.0)
+    if change == "order":
+        values = np.random.default_rng(0).permutation(values)
+    elif change == "gap":  # a row was removed
+        values[40:] += 1
+    frame: Any = frame_of().assign(serial=values)
+    frame.loc[::7, "serial"] = np.nan
+    if change == "array":
+        frame = frame.to_numpy()
+    assert DiffPuter(**QUICK).fit(frame).schema_.columns[3].status == "modelled"
+
+
+def test_the_command_line_notes_identifiers_without_missing_values(tmp_path: Path) -> None:
+    frame_of().assign(id=np.arange(80)).to_csv(tmp_path / "t.csv", index=False)
+    said = run("impute", tmp_path / "t.csv").stderr
+    assert "note: identifiers and row numbers inform no other column: 'id'" in said
+    assert "warning: Identifiers" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from diffputer import DiffPuter
 from diffputer.errors import DataWarning, InputError, SettingError
 from diffputer.tables.files import read_table_file, write_table_file
 
@@ -137,3 +138,82 @@ def test_comparing_reads_files_the_same_way(tmp_path):
     assert "code=NA" in page.read_text()
     result = run("compare", path, "--methods", "mean,median", "--repeats", 1, "--missing", "code=NA")
     assert "Words that often" not in result.stderr
+
+
+def test_only_missing_in_a_column_leaves_the_others_alone(tmp_path, recwarn):
+    text = "age,code,n\n31,x,1\n-9,-9,NA\nNA,y,3\n44,,4\n52,-9,5\n"
+    table = read(tmp_path, text, only_missing=["age=-9"])
+    assert missing(table) == {
+        "age": [False, True, False, False, False],
+        "code": [False, False, False, True, False],
+        "n": [False, True, False, False, False],
+    }
+    assert missing(read(tmp_path, text, only_missing=["-9"], keep=["code=-9"])) == {
+        "age": [False, True, False, False, False],
+        "code": [False, False, False, True, False],
+    }
+    only_empty = read(tmp_path, text, only_missing=["n="])
+    assert set(missing(only_empty)) == {"age", "code"}
+    assert only_empty.frame["n"].tolist()[1] == "NA"
+
+
+@pytest.mark.parametrize("option", ["missing", "keep", "only_missing"])
+def test_a_mistyped_column_is_refused(tmp_path, option):
+    with pytest.raises(InputError, match=rf"--{option.replace('_', '-')} .*'gpd=NA'.*mean 'gdp'.*'region'"):
+        read(tmp_path, COUNTRIES, **{option: ["gpd=NA"]})
+
+
+def test_words_may_hold_equals_signs(tmp_path, recwarn):
+    text = "a,b\nx,1\nn=a,2\n=n,3\ny,4\nz,5\n"
+    for word in ("n=a", "a=n=a"):
+        assert missing(read(tmp_path, text, missing=[word])) == {"a": [False, True, False, False, False]}
+    assert missing(read(tmp_path, text, missing=["=n"])) == {"a": [False, False, True, False, False]}
+    assert missing(read(tmp_path, text, missing=["a=absent=n"])) == {}
+
+
+@pytest.fixture(scope="module")
+def model_of_words(tmp_path_factory):
+    """A model of a file whose words for missing cells were stated."""
+    folder = tmp_path_factory.mktemp("words")
+    path, model = folder / "f.csv", folder / "f.m"
+    rows = [
+        f"{'ab-c'[i % 4]},{i % 7 if i % 9 else -999},{('x', 'y', 'N/A')[i % 3]},{i * i % 13 or ''}"
+        for i in range(60)
+    ]
+    path.write_text("word,n,code3,y\n" + "\n".join(rows) + "\n")
+    stated = ["--missing", "-", "--missing=-999", "--missing", "code3=N/A"]
+    run("impute", path, *stated, "--save-model", model)
+    return model
+
+
+NEW = "word,n,code3,y\na,3,x,1\n-,-999,N/A,\nb,2,y,4\n"
+
+
+def test_a_model_keeps_the_words_that_were_stated(tmp_path, model_of_words):
+    path = tmp_path / "g.csv"
+    path.write_text(NEW)
+    result = run("impute", path, "--model", model_of_words)
+    assert "Words that often" not in result.stderr
+    after = (tmp_path / "g.imputed.csv").read_text().splitlines()[2].split(",")
+    assert after[0] in ("a", "b", "c")
+    assert after[1] in map(str, range(7))
+    assert after[2] in ("x", "y")
+    schema = DiffPuter.load(model_of_words).schema_
+    assert missing(read_table_file(path, schema=schema)) == {
+        name: [False, True, False] for name in ("word", "n", "code3", "y")
+    }
+
+
+def test_options_of_a_new_run_override_the_words_of_a_model(tmp_path, model_of_words, recwarn):
+    path = tmp_path / "g.csv"
+    path.write_text(NEW)
+    schema = DiffPuter.load(model_of_words).schema_
+    assert set(missing(read_table_file(path, schema=schema, keep=["-999"]))) == {"word", "code3", "y"}
+    assert set(missing(read_table_file(path, schema=schema, only_missing=["word=b"]))) == {
+        "word", "n", "code3", "y"
+    }  # fmt: skip
+    assert missing(read_table_file(path, schema=schema, only_missing=["-"])) == {
+        "word": [False, True, False], "y": [False, True, False]
+    }  # fmt: skip
+    run("impute", path, "--model", model_of_words, "--keep", "-")
+    assert (tmp_path / "g.imputed.csv").read_text().splitlines()[2].startswith("-,")

@@ -130,8 +130,10 @@ _SUMMARIES = {
 
 
 def _deviation(values: Floats) -> float:
+    if values.size < 2:
+        return 0.0
     largest = float(np.abs(values).max()) or 1.0  # so that squares do not overflow
-    return float((values / largest).std()) * largest
+    return float((values / largest).std(ddof=1)) * largest
 
 
 def _write(column: Column, name: str, values: Floats, summary: Any) -> str:

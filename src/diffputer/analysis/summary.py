@@ -144,7 +144,9 @@ def _typical(column: Column, views: list[Cells], rows: Booleans) -> str:
     if not counts:
         return ""
     level, count = min(counts.items(), key=lambda item: (-item[1], str(item[0])))
-    text = " ".join(str(level).split())
+    known = None if column.type is None else column.type.text  # of a text file
+    spelt = str(level) if known is None or column.kind != Kind.BOOLEAN else known.spell(level)
+    text = " ".join(spelt.split())
     return f"{text if len(text) <= 20 else text[:19] + '…'} ({count / counts.total():.0%})"
 
 

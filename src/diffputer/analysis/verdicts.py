@@ -65,9 +65,9 @@ def judge(error: float, baseline: float, n: int, *, levels: bool, ratio_error: f
     Returns
     -------
     Verdict
-        Better, if the error bar (90 %) of the ratio ends below 1. No better, if the ratio is 0.98 or more
-        and the bar does not reach down to 0.8. Else not known yet. The bar is never shorter than one cell
-        more or less would move the ratio.
+        Better, if the error bar (90 %) of the ratio ends below 1, or if all held-out cells are right. No
+        better, if the ratio is 0.98 or more and the bar does not reach down to 0.8. Else not known yet. The
+        bar is never shorter than one cell more or less would move the ratio.
 
     Examples
     --------
@@ -80,23 +80,32 @@ def judge(error: float, baseline: float, n: int, *, levels: bool, ratio_error: f
     """
     if n < 1 or not math.isfinite(error) or not baseline > 0:
         return Verdict.UNKNOWN
-    ratio, deviation = error / baseline, SPREAD / math.sqrt(n)
+    ratio, reach = error / baseline, _reach(error, baseline, n, levels=levels, ratio_error=ratio_error)
+    if ratio + reach < 1 or error == 0:
+        return Verdict.BETTER
+    return Verdict.NO_BETTER if ratio >= USELESS and ratio - reach > USEFUL else Verdict.UNKNOWN
+
+
+def _reach(error: float, baseline: float, n: int, *, levels: bool, ratio_error: float) -> float:
+    """Half of the length of the error bar."""
+    deviation = SPREAD / math.sqrt(n)
     if math.isfinite(ratio_error):
         deviation = ratio_error
     elif levels:
         deviation = math.sqrt(max(error * (1 - error), 0.0) + max(baseline * (1 - baseline), 0.0)) / baseline
         deviation /= math.sqrt(n)
-    reach = Z * max(deviation, 1 / (n * baseline) if levels else 1 / n)
-    if ratio + reach < 1:
-        return Verdict.BETTER
-    return Verdict.NO_BETTER if ratio >= USELESS and ratio - reach > USEFUL else Verdict.UNKNOWN
+    return Z * max(deviation, 1 / (n * baseline) if levels else 1 / n)
 
 
 def judge_line(line: Any) -> Verdict:
     """Judge a line of the held-out scores: kind, n, error, baseline and, where it is known, ratio_error."""
+    return judge(*_parts(line)[0], **_parts(line)[1])
+
+
+def _parts(line: Any) -> tuple[tuple[float, float, int], dict[str, Any]]:
     levels = not Kind(str(line.kind)).is_numeric
     known = float(getattr(line, "ratio_error", math.nan))
-    return judge(float(line.error), float(line.baseline), int(line.n), levels=levels, ratio_error=known)
+    return (float(line.error), float(line.baseline), int(line.n)), {"levels": levels, "ratio_error": known}
 
 
 @dataclass(frozen=True)
@@ -123,8 +132,8 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
     schema : Schema
         Of a fitted imputer: ``imputer.schema_``.
     held_out : pandas.DataFrame, optional
-        Its ``held_out_scores_``. Skill is nil where the ratio of errors is not below 1 by its standard error,
-        or by more than one cell of a category.
+        Its ``held_out_scores_``. A column counts whose held-out cells are not all right and which
+        :func:`judge` does not find better.
 
     Returns
     -------
@@ -151,14 +160,19 @@ def weak_columns(schema: Schema, held_out: Any = None) -> list[WeakColumn]:
         line = lines.get(column.name)
         if line is not None:
             own = "mean" if column.kind.is_numeric else "most frequent category"
-            reach = getattr(line, "ratio_error", math.nan)
-            if not column.kind.is_numeric and line.baseline > 0:  # one cell more or less shows no skill
-                reach = max(reach, 1 / (line.n * line.baseline))
-            if line.ratio + reach >= 1 - 1e-9:  # neither is NaN
-                reasons.append(f"held-out error {line.ratio:.2f} ± {reach:.2f} times that of the {own}")
+            if line.error > 0 and judge_line(line) != Verdict.BETTER:  # NaN where no cell was held out
+                reasons.append(f"held-out error {_ratio_text(line)} times that of the {own}")
         if reasons:
             found.append(WeakColumn(column.name, tuple(reasons)))
     return found
+
+
+def _ratio_text(line: Any) -> str:
+    """The ratio of errors with its error bar, of 90 %."""
+    (error, baseline, n), more = _parts(line)
+    if not baseline > 0:
+        return "many"
+    return f"{error / baseline:.2f} ± {_reach(error, baseline, n, **more):.2f}"
 
 
 def warn_of_weak(columns: Sequence[WeakColumn]) -> None:
@@ -173,7 +187,7 @@ def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tu
     """Error and baseline over the held-out cells of the columns that have missing values, and their number.
 
     Other columns are never imputed, so that their errors say nothing about the result. All columns count
-    where none has missing values; None where none of their cells was held out.
+    where no held-out cell is in one that has missing values; None where no cell was held out.
 
     Examples
     --------
@@ -184,7 +198,7 @@ def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tu
     (0.5, 1.0, 10)
     """
     imputed = scores[[n_missing.get(name, 0) > 0 for name in scores.index]]
-    counted = imputed if len(imputed) else scores
+    counted = imputed if imputed["n"].any() else scores
     n = int(counted["n"].sum())
     if not n:
         return None

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..runtime.reporting import visible
+
 MOST_LINES = 40
 
 
@@ -15,11 +17,12 @@ def short(value: Any, length: int) -> str:
 
     Examples
     --------
-    >>> short("a very\\nlong name", 8), short("\\ud800\\x00", 8)
-    ('a very …', '??')
+    >>> short("a very\\nlong name", 8)
+    'a very …'
+    >>> print(short("\\x1b[31m", 8))
+    \\x1b[31m
     """
-    text = " ".join(str(value).split()).encode("utf-8", "replace").decode()
-    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    text = visible(" ".join(str(value).split()))
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

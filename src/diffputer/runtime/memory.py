@@ -118,10 +118,18 @@ def enough_memory(what: str, remedy: str) -> Iterator[None]:
             raise
         wanted = "more" if needed is None else f"another {_size(needed)}"
         gpu = _GPU.search(str(error))
-        free = gpu[0] if gpu else f"{_size(free_bytes())} of memory are free"
-        raise MemoryLimitError(
-            f"{what} must fit into memory; it needs {wanted} at once, and {free}. {remedy}"
-        ) from error
+        if gpu:
+            found = f"it needs {wanted} at once, and {gpu[0]}"
+        else:  # what it had taken may be free by now
+            found = f"it had taken {_size(_most_taken())} and needed {wanted} at once; "
+            found += f"now that it has ended, {_size(free_bytes())} are free"
+        raise MemoryLimitError(f"{what} must fit into memory; {found}. {remedy}") from error
+
+
+def _most_taken(proc: Path = _PROC) -> int:
+    """The most bytes that this process has held so far; 0 where the system does not tell."""
+    found = re.search(r"^VmHWM:\s*(\d+) kB", _read(proc / "self" / "status"), re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
 
 
 def check_memory(n_bytes: int, what: str, remedy: str) -> None:

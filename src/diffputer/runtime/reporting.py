@@ -159,9 +159,10 @@ class Reporter:
         """Say what went wrong."""
         if self.debug and sys.stderr is not None:
             sys.stderr.write(visible(traceback.format_exc()))
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if full:
-            error = InputError(f"What is written must fit on the disk, but it does not ({error}). Make room.")
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            error = InputError(
+                f"What is written must fit on the disk, but it does not ({error.strerror}). Make room."
+            )
         expected = isinstance(error, DiffputerError)
         words = str(error) if expected else f"unexpected {type(error).__name__}: {error}"
         if not (expected or self.debug):

@@ -191,8 +191,10 @@ def decode_constant(column: Column, cells: Cells, n: int, all_missing: bool) -> 
     if column.status == Status.CONSTANT:
         check_storage(column, cells, all_missing)
         storage = target_storage(column, cells, all_missing)
+    elif fill is not None and storage.family == Family.NOTHING:
+        storage = _natural(column)
     elif fill is not None and not _holds(storage, fill):
-        fill = neutral_value(cells)  # an empty column may have any dtype now
+        fill = neutral_value(cells, column.kind)  # an empty column may have any dtype now
     if fill is None:
         return None
     if not _holds(storage, fill):

@@ -213,9 +213,9 @@ def _check(node: ast.expr, text: str, quoted: tuple[str, ...], names: list[str])
         and math.isfinite(_float(node.value))
     ):
         part = getattr(node, "op", node)
-        raise InputError(
-            f"A formula is made of {_ALLOWED}, however: {text!r} has a {type(part).__name__.lower()}."
-        )
+        sort = type(part).__name__.lower()
+        article = "an" if sort[0] in "aeiou" else "a"
+        raise InputError(f"A formula must be made of {_ALLOWED}; {text!r} has {article} {sort}.")
 
 
 def _float(value: object) -> float:

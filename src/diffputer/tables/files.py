@@ -31,10 +31,10 @@ from diffputer.tables.csvtext import (
     parse_csv,
     render_csv,
 )
-from diffputer.tables.markers import MarkerWord, find_missing, warn_of_words
-from diffputer.tables.paths import MAX_GIB, Kind, PathLike, file_kind, read_bytes, write_bytes
+from diffputer.tables.markers import MarkerWord, StatedWords, find_missing, warn_of_words
+from diffputer.tables.paths import MAX_GIB, Kind, PathLike, check_size, file_kind, read_bytes, write_bytes
 from diffputer.tables.schema import Schema
-from diffputer.tables.textcolumns import TextColumn, describe_column, describe_columns
+from diffputer.tables.textcolumns import OF_KINDS, TextColumn, describe_column, describe_columns
 from diffputer.tables.thousands import check_marks
 
 Frame: TypeAlias = Any  # a pandas DataFrame or a pyarrow Table
@@ -67,6 +67,8 @@ class TableFile:
         Columns of the file that pandas has for its index, by position; no part of ``frame``.
     marker_words : tuple of MarkerWord
         Words in columns of text that mark missing cells or might, and what they were taken for.
+    stated : StatedWords
+        What the user has stated of such words, for this file or for that of the model.
     """
 
     frame: Frame
@@ -75,6 +77,7 @@ class TableFile:
     columns: tuple[TextColumn, ...] = ()
     index: Mapping[int, tuple[Any, Any]] = field(default_factory=dict)
     marker_words: tuple[MarkerWord, ...] = ()
+    stated: StatedWords = field(default_factory=StatedWords)
 
     @property
     def answers(self) -> frozenset[tuple[Hashable, str]]:
@@ -94,6 +97,7 @@ def read_table_file(
     thousands: str | None = None,
     format: Kind | None = None,
     schema: Schema | None = None,
+    kinds: Mapping[str, str] | None = None,
     max_gib: float = MAX_GIB,
     progress: Progress | None = None,
 ) -> TableFile:
@@ -112,7 +116,8 @@ def read_table_file(
     keep : sequence of str
         Words that never do, in all columns (``"NA"``) or in one (``"country=NA"``).
     only_missing : sequence of str, optional
-        Exactly these words, and empty cells, are missing; nothing else is looked for.
+        Exactly these words, and empty cells, are missing, in all columns (``"?"``) or in one (``"age=?"``),
+        which leaves the others as they are.
     delimiter, encoding, decimal : str, optional
         Of text; by default found out: comma, semicolon, tab or bar; UTF-8 or as the byte order mark says;
         point, or comma where semicolons part the cells and all numbers of the column have it.
@@ -122,9 +127,13 @@ def read_table_file(
         Instead of the suffix.
     schema : Schema, optional
         Of a fitted model: columns are read as its own file's were if they can be, and words that are its
-        categories are answers here too.
+        categories are answers here too. What was stated of words for its file holds unless it is stated
+        otherwise here.
+    kinds : dict of column -> kind, optional
+        As in the ``schema`` of `DiffPuter`: what the columns of text without any value hold.
     max_gib : float
-        Gibibytes that a gzipped file may decompress to.
+        Gibibytes that a gzipped, Parquet or Arrow file may decompress to. A file that is no larger in memory
+        than on the disk is read whatever its size.
     progress : Progress, optional
         Hears of the rows and columns that are read.
 
@@ -154,11 +163,12 @@ def read_table_file(
     shown = progress or Progress()
     shown.begin(f"reading {_call(path, 'standard input')}", 0)
     name = "standard input" if str(path) == "-" else repr(str(path))
-    remedy = "Convert it to Parquet, take fewer rows, or free memory."
+    convert = "Convert it to Parquet, t" if kind in ("csv", "tsv") else "T"
+    remedy = f"{convert}ake fewer rows, or free memory."
     with enough_memory(f"The table {name}", remedy):
         data = read_bytes(path, max_gib)
         if kind not in ("csv", "tsv"):
-            arrow = _without_index(_read_arrow(data, kind, name), FileFormat(kind))
+            arrow = _without_index(_read_arrow(data, kind, name, max_gib), FileFormat(kind))
             shown.end()
             return arrow
         for found, mark in (("parquet", b"PAR1"), ("arrow", b"ARROW1")):
@@ -177,13 +187,14 @@ def read_table_file(
         )
         shown.begin("finding out what columns hold", 0)
         check_marks(decimal, thousands)
+        stated = StatedWords.read(header, cells, missing=missing, keep=keep, only_missing=only_missing)
+        if schema is not None:
+            stated = stated.after(schema.stated)
         gone, words = find_missing(
             header,
             cells,
             style.quoted_columns,
-            missing=missing,
-            keep=keep,
-            only_missing=only_missing,
+            stated=stated,
             decimal_marks=tuple(mark for mark in (".", ",") if mark != thousands)
             if decimal is None
             else (decimal,),
@@ -192,9 +203,10 @@ def read_table_file(
         )
         warn_of_words(words)
         known = None if schema is None else schema.spellings()
-        table = _typed(header, cells, gone, FileFormat(kind, gzipped, style), decimal, thousands, name, known)
+        style_of_file = FileFormat(kind, gzipped, style)
+        table = _typed(header, cells, gone, style_of_file, decimal, thousands, name, known, kinds or {})
         shown.end()
-        return replace(table, marker_words=tuple(words))
+        return replace(table, marker_words=tuple(words), stated=stated)
 
 
 def completed_text(table: TableFile, completed: Any, progress: Progress | None = None) -> pd.DataFrame:
@@ -343,6 +355,7 @@ def _typed(
     thousands: str | None,
     name: str,
     known: Mapping[str, TextColumn] | None,
+    kinds: Mapping[str, str],
 ) -> TableFile:
     """Give every column of text its kind and its values."""
     if describe_column(header).kind in ("integer", "number"):
@@ -355,6 +368,10 @@ def _typed(
         for texts, holes in zip(cells, missing, strict=True)
     ]
     columns = describe_columns(header, observed, decimal, thousands, file_format.style.delimiter, known)
+    columns = [
+        column if texts else OF_KINDS.get(kinds.get(column_name, ""), column)
+        for column_name, column, texts in zip(header, columns, observed, strict=True)
+    ]
     frame = {
         column_name: column.values(texts, holes)
         for column_name, column, texts, holes in zip(header, columns, cells, missing, strict=True)
@@ -387,19 +404,31 @@ def _text_bytes(text: pd.DataFrame, target: FileFormat, progress: Progress) -> b
     return gzip.compress(data, mtime=0) if target.gzipped else data
 
 
-def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
-    """A Parquet file, or an Arrow file or stream."""
+def _read_arrow(data: bytes, kind: Kind, name: str, max_gib: float) -> pa.Table:
+    """A Parquet file, or an Arrow file or stream, which takes at most ``max_gib`` in memory."""
     try:
         if kind == "parquet":
             file = pq.ParquetFile(pa.BufferReader(data))
-            groups = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
-            declared = max(sum(groups), file.metadata.num_rows * file.metadata.num_columns // 8)
+            declared = _declared_bytes(file)
+            check_size(declared, len(data), max_gib, name)
             check_memory(declared, f"The table {name}", "Take fewer rows or columns, or free memory.")
-            table = file.read()
+            groups = (file.read_row_group(k) for k in range(file.num_row_groups))
+            schema = file.schema_arrow
         elif data.startswith(b"ARROW1"):
-            table = pa.ipc.open_file(data).read_all()
+            reader = pa.ipc.open_file(data)
+            groups = (reader.get_batch(k) for k in range(reader.num_record_batches))
+            schema = reader.schema
         else:
-            table = pa.ipc.open_stream(data).read_all()
+            groups = pa.ipc.open_stream(data)
+            schema = groups.schema
+        parts, size = [], 0
+        for part in groups:
+            parts.append(part if isinstance(part, pa.Table) else pa.Table.from_batches([part]))
+            size += _bytes_of(parts[-1])
+            check_size(size, len(data), max_gib, name)
+        table = pa.concat_tables(parts) if parts else schema.empty_table()
+    except MemoryError:  # Arrow's is an ArrowException too
+        raise
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"The file must be a whole {kind.capitalize()} file, but {name} is not ({error}). "
@@ -414,6 +443,26 @@ def _read_arrow(data: bytes, kind: Kind, name: str) -> pa.Table:
             f"{table.num_columns} columns."
         )
     return table
+
+
+def _declared_bytes(file: pq.ParquetFile) -> int:
+    """Bytes of a Parquet file in memory, at least, by its metadata: encoded, and as cells of their width."""
+    encoded = sum(file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups))
+    return int(max(encoded, file.metadata.num_rows * sum(map(_width, file.schema_arrow.types)) // 8))
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bits of a cell, at least."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:  # text and nested types
+        return 8
+
+
+def _bytes_of(part: pa.Table) -> int:
+    """Bytes of a part of a table, without the dictionaries that it may share with others."""
+    arrays = [array for column in part.columns for array in column.chunks]
+    return sum(int((one.indices if pa.types.is_dictionary(one.type) else one).nbytes) for one in arrays)
 
 
 def _without_index(whole: pa.Table, file_format: FileFormat) -> TableFile:

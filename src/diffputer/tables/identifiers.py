@@ -2,13 +2,14 @@
 
 A model that reads them learns the order of the file. The content alone cannot tell them from a trend: days 1
 to 153 and the years of a series are runs of consecutive integers too, and inform other columns. So the name
-must say it as well:
+must say it as well, but for row numbers with missing values, which a model would impute with duplicates:
 
 * a name that means an identifier (``id``, ``PassengerId``, ``patient_id``, ``uuid``, ``rownames``) or that
   a file did not have (empty, ``Unnamed: 0``): any whole numbers that are all distinct;
 * a name that often does (``index``, ``row``, ``obs``, ``no``): a complete run that starts at 0 or 1;
 * a name that R invents for a column without one (``X``, ``...1``): the first column, and a complete
-  run in the order of the rows.
+  run in the order of the rows;
+* any name: some values are missing, and the others are an arithmetic sequence of the place of the row.
 
 Arrays have no names, so that none of their columns is taken for an identifier.
 """
@@ -48,16 +49,35 @@ def is_identifier(name: Hashable, position: int, cells: Cells) -> bool:
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", " ", name).casefold().split()
     joined = "".join(words)
     clear = joined in _CLEAR or words[0] == "unnamed" or words[-1] in _LAST_WORDS
-    if not clear and joined not in _OFTEN and (name not in _INVENTED or position > 0):
-        return False
     values = cells.numbers()
     observed = values[~np.isnan(values)]
+    if len(observed) < len(values) and _follows_rows(values):
+        return True
+    if not clear and joined not in _OFTEN and (name not in _INVENTED or position > 0):
+        return False
     if len(observed) < FEWEST or _n_distinct(cells, observed) < len(observed):
         return False
     if clear:
         return True
     run = len(observed) == len(values) and observed.min() in (0, 1) and np.ptp(observed) == len(observed) - 1
     return bool(run and (joined in _OFTEN or np.all(np.diff(observed) == 1)))
+
+
+def _follows_rows(values: Floats) -> bool:
+    """Whether the values that are not missing are an arithmetic sequence of the place of the row.
+
+    Examples
+    --------
+    >>> values = np.arange(1.0, 21.0)
+    >>> values[3:6] = np.nan
+    >>> _follows_rows(values), _follows_rows(values[::-1] * 2), _follows_rows(np.roll(values, 1))
+    (True, True, False)
+    """
+    rows = np.flatnonzero(~np.isnan(values))
+    if len(rows) < FEWEST:
+        return False
+    rises, steps = np.diff(values[rows]), np.diff(rows)
+    return bool(rises[0] != 0 and np.all(rises * steps[0] == rises[0] * steps))
 
 
 def _n_distinct(cells: Cells, observed: Floats) -> int:

@@ -6,8 +6,8 @@ The rules, in order; the user's ``schema`` and ``categorical_features`` come bef
   values are 0 or 1, numbers of the column's dtype;
 * floating-point columns whose observed values are all whole (pandas reads integers with holes so) are
   integers;
-* whole numbers that are all distinct in a column named like an identifier are one (``identifiers.py``), and
-  passed through;
+* whole numbers that are all distinct in a column named like an identifier, or that count the rows, are an
+  identifier (``identifiers.py``), and passed through;
 * text that is no category (identifiers, comments, addresses) is passed through;
 * of a category with very many levels the most frequent ones are modelled; rarer ones stay where they are;
 * filled numbers, dates, durations and times stay inside the observed range unless ``bounds`` say otherwise.
@@ -84,8 +84,8 @@ class _Notes:
             )
         if self.identifiers:
             warn_about_data(
-                "Identifiers and row numbers are not modelled: they inform no other column and are returned "
-                f"as they are, missing values included: {', '.join(self.identifiers)}. If the numbers mean "
+                "Identifiers and row numbers are not imputed: they inform no other column and keep their "
+                f"missing values: {', '.join(self.identifiers)}. If the numbers mean "
                 "something, state their kind in the schema, such as 'integer'."
             )
         if self.numeric:
@@ -203,14 +203,20 @@ def describe(
             column = replace(column, status=Status.IDENTIFIER)
         elif guessed and column.status == Status.MODELLED and is_identifier(name, position, cells):
             column = replace(column, status=Status.IDENTIFIER)
-            notes.identifiers.append(f"{name!r} ({column.lower} … {column.upper})")
+            if n_missing:
+                notes.identifiers.append(f"{name!r} ({column.lower} … {column.upper})")
         columns.append(column)
     notes.say()
     return Schema(tuple(columns))
 
 
-def neutral_value(cells: Cells) -> Any:
-    """Zero for a column of numbers without any observed value, as scikit-learn has it; None for others."""
+def neutral_value(cells: Cells, kind: Kind) -> Any:
+    """Zero for a column of numbers without any observed value, as scikit-learn has it; None for others.
+
+    The kind decides where the dtype does not tell what a column holds.
+    """
+    if cells.storage.family == Family.NOTHING:
+        return {Kind.INTEGER: 0, Kind.CONTINUOUS: 0.0}.get(kind)
     if cells.storage.family != Family.NUMBER:
         return None
     return 0 if cells.storage.whole else 0.0
@@ -290,8 +296,8 @@ def _empty(
 ) -> Column:
     fill = None if wish is None else wish.fill
     if fill is None and empty == "zero" and not column.skip:
-        fill = neutral_value(cells)
-    if fill is not None and bounds is not None and cells.storage.family == Family.NUMBER:
+        fill = neutral_value(cells, column.kind)
+    if fill is not None and bounds is not None:
         low, high = _read_bounds(column, bounds)
         fill = type(fill)(min(max(fill, low), high))
     if fill is None:

@@ -3,7 +3,7 @@
 "NA" is Namibia and R's missing value, "None" is a level of a survey and Python's missing value. An empty
 cell is always missing. Of a word, the first rule that applies decides:
 
-1. what the user states by ``missing``, ``keep`` and ``only_missing``;
+1. what the user states by ``missing``, ``keep`` and ``only_missing``, or has stated for the table of a model;
 2. in a column whose other values are numbers, dates or yes and no, or mostly have no letter (postal codes):
    missing. In a column without any other value: missing too;
 3. in quotes, where other cells of the column have none or where the file has the word without quotes as
@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from diffputer.errors import InputError, SettingError, warn_about_data
@@ -60,6 +61,123 @@ class MarkerWord:
     stated: bool = False
 
 
+@dataclass(frozen=True)
+class StatedWords:
+    """What the user states of words that mark missing cells of text.
+
+    Attributes
+    ----------
+    words : dict of (column, word) -> bool
+        Whether a word is missing in a column, or in all columns where that is None.
+    only : frozenset of columns
+        In these columns only their own words are missing, and empty cells. None stands for all columns, in
+        which only these words are.
+    """
+
+    words: Mapping[tuple[str | None, str], bool] = field(default_factory=dict)
+    only: frozenset[str | None] = frozenset()
+
+    @classmethod
+    def read(
+        cls,
+        header: Sequence[str],
+        cells: Sequence[Sequence[str]],
+        *,
+        missing: Sequence[str] = (),
+        keep: Sequence[str] = (),
+        only_missing: Sequence[str] | None = None,
+    ) -> StatedWords:
+        """Read ``WORD`` and ``COLUMN=WORD``, with the columns and cells of the file.
+
+        Parameters
+        ----------
+        header, cells
+            Names of the columns, and their cells column by column.
+        missing, keep
+            Always missing; never missing. What is stated of a column comes before what is stated of all.
+        only_missing
+            Exactly these words and empty cells are missing, in one column or in all.
+
+        Examples
+        --------
+        >>> StatedWords.read(["age", "sex"], [["-9"], ["NA"]], missing=["age=-9"], keep=["NA"]).words
+        {('age', '-9'): True, (None, 'NA'): False}
+        """
+        words: dict[tuple[str | None, str], bool] = {}
+        only: set[str | None] = {None} if only_missing is not None and not only_missing else set()
+        for option, texts, is_missing in (
+            ("--only-missing", only_missing or (), True),
+            ("--missing", missing, True),
+            ("--keep", keep, False),
+        ):
+            for text in texts:
+                column, word = _split(text, header, cells, option)
+                if option == "--only-missing":
+                    only.add(column)
+                if words.setdefault((column, word), is_missing) != is_missing:
+                    raise SettingError(f"A word is either missing or kept; {text!r} is both. Choose one.")
+        return cls(words, frozenset(only))
+
+    def after(self, earlier: StatedWords) -> StatedWords:
+        """These words, and of the earlier ones those that they do not override.
+
+        An ``only`` of all columns replaces all earlier words, one of a column those of that column.
+        """
+        if None in self.only:
+            return self
+        kept = {
+            place: is_missing
+            for place, is_missing in earlier.words.items()
+            if place[0] not in self.only and not (place[0] is not None and (None, place[1]) in self.words)
+        }
+        return StatedWords({**kept, **self.words}, self.only | earlier.only)
+
+    def words_of(self, column: str) -> set[str]:
+        """Words to look for in a column."""
+        places = (column,) if column in self.only else (None, column)
+        own = {word for name, word in self.words if name in places}
+        return (own if self.only & {None, column} else own | _WORDS) - {""}
+
+    def of(self, column: str, word: str) -> bool | None:
+        """Whether a word is missing in a column; None if that is not stated."""
+        return self.words.get((column, word), self.words.get((None, word)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both attributes as plain JSON values."""
+        words = [[*place, self.words[place]] for place in sorted(self.words, key=repr)]
+        return {"words": words, "only": sorted(self.only, key=repr)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> StatedWords:
+        """Rebuild them from :meth:`to_dict`; ValueError where they are none."""
+        words = {(column, word): is_missing for column, word, is_missing in plain["words"]}
+        columns = [*plain["only"], *(column for column, _ in words)]
+        if (
+            not all(column is None or type(column) is str for column in columns)
+            or not all(type(word) is str for _, word in words)
+            or not all(type(is_missing) is bool for is_missing in words.values())
+        ):
+            raise ValueError("words for missing cells must be text")
+        return cls(words, frozenset(plain["only"]))
+
+
+def _split(
+    text: str, header: Sequence[str], cells: Sequence[Sequence[str]], option: str
+) -> tuple[str | None, str]:
+    """Split COL=WORD, of which both may hold equals signs; a WORD that does must be a cell of the table."""
+    ends = [place for place, sign in enumerate(text) if sign == "=" and text[:place] in header]
+    if ends:
+        return text[: ends[-1]], text[ends[-1] + 1 :].strip()
+    if "=" in text and not any(text.strip() in map(str.strip, set(texts)) for texts in cells):
+        near = get_close_matches(text.rpartition("=")[0], header, 1)
+        raise InputError(
+            f"{option} must be given as WORD or COL=WORD, with a column of the table; got {text!r}. "
+            + (f"Did you mean {near[0]!r}? " if near else "")
+            + f"The table has: {', '.join(map(repr, header[:30]))}."
+        )
+    return None, text.strip()
+
+
 def find_missing(
     header: Sequence[str],
     cells: Sequence[Sequence[str]],
@@ -67,7 +185,7 @@ def find_missing(
     *,
     missing: Sequence[str] = (),
     keep: Sequence[str] = (),
-    only_missing: Sequence[str] | None = None,
+    stated: StatedWords | None = None,
     decimal_marks: Sequence[str] = (".", ","),
     thousands: str = "",
     answers: Collection[tuple[Any, Any]] = (),
@@ -80,10 +198,8 @@ def find_missing(
         Names of the columns, and their cells column by column.
     quoted_columns
         Whether all cells of a column that are no words for missing ones are in quotes.
-    missing, keep
-        ``WORD`` or ``COLUMN=WORD``: always missing; never missing. One of a column comes first.
-    only_missing
-        Exactly these words are missing, and empty cells.
+    stated
+        What the user states of words.
     decimal_marks, thousands
         What numbers may have, see `describe_column`.
     answers
@@ -105,7 +221,8 @@ def find_missing(
     >>> [(word.column, word.count, word.taken_for_missing) for word in words]
     [('country', 1, False), ('n', 1, True)]
     """
-    stated = _Stated.read(header, missing, keep, only_missing, answers)
+    stated = stated or StatedWords()
+    known = {pair for pair in answers if pair[1] in _WORDS}
     quoted_columns = quoted_columns or (False,) * len(header)
     found = [_count(texts, stated.words_of(name)) for name, texts in zip(header, cells, strict=True)]
     values = [
@@ -128,7 +245,10 @@ def find_missing(
     for j, (name, texts) in enumerate(zip(header, cells, strict=True)):
         taken: dict[tuple[str, bool], bool] = {}
         for (word, is_quoted), count in found[j].items():
-            told = stated.of(name, word)
+            is_stated = stated.of(name, word)
+            told = (is_stated, "as stated") if is_stated is not None else None
+            if told is None and (name, word) in known:
+                told = False, "a category of the model"
             quotes = quoted_columns[j] or ((word, True) in found[j] and word in file.bare)
             is_missing, reason = told or _decide(word, is_quoted, texts, values[j], quotes, file)
             taken[word, is_quoted] = is_missing
@@ -166,56 +286,6 @@ class _File:
     among_values: frozenset[str]
     bare: frozenset[str]
     has_empty_cells: bool
-
-
-@dataclass(frozen=True)
-class _Stated:
-    """What the user states: (column or None, word) -> whether it is missing."""
-
-    words: dict[tuple[str | None, str], bool]
-    only: bool
-    answers: frozenset[tuple[str, str]]
-
-    @classmethod
-    def read(
-        cls,
-        header: Sequence[str],
-        missing: Sequence[str],
-        keep: Sequence[str],
-        only_missing: Sequence[str] | None,
-        answers: Collection[tuple[Any, Any]],
-    ) -> _Stated:
-        words: dict[tuple[str | None, str], bool] = {}
-        for option, texts, is_missing in (
-            ("--only-missing", only_missing or (), True),
-            ("--missing", missing, True),
-            ("--keep", keep, False),
-        ):
-            for text in texts:
-                column, sign, word = text.rpartition("=")
-                if not sign or column not in header:
-                    if sign and option == "--keep":
-                        raise InputError(
-                            f"--keep must be given as WORD or COL=WORD, with a column of the table; got "
-                            f"{text!r}. The table has: {', '.join(map(repr, header[:30]))}."
-                        )
-                    column, word = "", text
-                place = (column or None, word.strip())
-                if words.setdefault(place, is_missing) != is_missing:
-                    raise SettingError(f"A word is either missing or kept; {text!r} is both. Choose one.")
-        return cls(words, only_missing is not None, frozenset(pair for pair in answers if pair[1] in _WORDS))
-
-    def words_of(self, column: str) -> set[str]:
-        """Words to look for in a column."""
-        own = {word for name, word in self.words if name in (None, column)}
-        return (own if self.only else own | _WORDS) - {""}
-
-    def of(self, column: str, word: str) -> tuple[bool, str] | None:
-        """Whether a word is missing, and why, if the user has stated it."""
-        for place in ((column, word), (None, word)):
-            if place in self.words:
-                return self.words[place], "as stated"
-        return (False, "a category of the model") if (column, word) in self.answers else None
 
 
 def _count(texts: Sequence[str], words: set[str]) -> Counter[tuple[str, bool]]:

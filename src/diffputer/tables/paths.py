@@ -39,7 +39,7 @@ _SUFFIXES: dict[str, Kind] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
-#: Gibibytes that a gzipped file may decompress to; a file of 5 MB can hold 4 GiB.
+#: Gibibytes that a compressed file may take in memory; a file of 5 MB can hold 4 GiB.
 MAX_GIB = 1.0
 _GZIP = b"\x1f\x8b"  # how gzipped data begins
 #: Permissions of the table that the command at work has read.
@@ -98,17 +98,31 @@ def read_bytes(path: PathLike, max_gib: float = MAX_GIB) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             while part := stream.read(1 << 20):  # all at once would take the memory of the limit
                 text.write(part)
-                if text.tell() > max_gib * 2**30:
-                    raise InputError(
-                        f"A gzipped file must decompress to at most {max_gib:g} GiB, but {str(path)!r} "
-                        f"({len(data) / 2**20:,.1f} MiB) holds more. If it is what you expect, allow more "
-                        "with --max-gib, or decompress it first."
-                    )
+                check_size(text.tell(), 0, max_gib, repr(str(path)))
         return text.getvalue()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(
             f"A gzipped file must be whole, but {str(path)!r} is not ({error}). Fetch or make it again."
         ) from error
+
+
+def check_size(n_bytes: int, n_stored: int, max_gib: float, name: str) -> None:
+    """Refuse a file whose content is larger than allowed, unless it is as large on the disk.
+
+    Parameters
+    ----------
+    n_bytes, n_stored : int
+        Bytes of the content so far, and of the file.
+    max_gib : float
+        Gibibytes of content that are allowed.
+    name : str
+        What to call the file.
+    """
+    if n_bytes > max(max_gib * 2**30, n_stored):
+        raise InputError(
+            f"A compressed file must decompress to at most {max_gib:g} GiB; {name} holds "
+            f"{n_bytes / 2**30:,.2f} GiB or more. If it is what you expect, allow more with --max-gib."
+        )
 
 
 @contextmanager

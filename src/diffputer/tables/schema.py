@@ -31,6 +31,7 @@ import pandas as pd
 
 from diffputer.errors import InputError
 from diffputer.tables.columntypes import ColumnType
+from diffputer.tables.markers import StatedWords
 from diffputer.tables.textcolumns import TextColumn
 
 
@@ -172,6 +173,8 @@ class Schema:
     """
 
     columns: tuple[Column, ...]
+    stated: StatedWords = dataclasses.field(default_factory=StatedWords, compare=False, repr=False)
+    """What the user has stated of words for missing cells in the text file that was fitted."""
 
     @property
     def names(self) -> tuple[Hashable, ...]:
@@ -227,32 +230,36 @@ class Schema:
             }
             changes = {**forget, "status": status, "fill": None, **changes}
         new = dataclasses.replace(old, **changes)
-        return Schema(tuple(new if column is old else column for column in self.columns))
+        columns = tuple(new if column is old else column for column in self.columns)
+        return dataclasses.replace(self, columns=columns)
 
     def spellings(self) -> dict[str, TextColumn]:
         """How the columns were spelt in the text file that was fitted; none of other tables."""
         kinds = {str(column.name): column.type for column in self.columns}
         return {name: kind.text for name, kind in kinds.items() if kind is not None and kind.text is not None}
 
-    def with_spellings(self, spelt: Mapping[Any, TextColumn]) -> Schema:
-        """Return a copy that knows how the columns are spelt in a text file."""
+    def with_spellings(self, spelt: Mapping[Any, TextColumn], stated: StatedWords) -> Schema:
+        """Return a copy that knows how the columns are spelt in a text file, and what was stated of words."""
         return Schema(
             tuple(
                 dataclasses.replace(column, type=dataclasses.replace(column.type, text=spelt[column.name]))
                 if column.type is not None and column.name in spelt
                 else column
                 for column in self.columns
-            )
+            ),
+            stated,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values; ``Schema.from_dict(schema.to_dict()) == schema``."""
-        return {"columns": [column.to_dict() for column in self.columns]}
+        plain = {"columns": [column.to_dict() for column in self.columns]}
+        return {**plain, "stated": self.stated.to_dict()} if self.stated != StatedWords() else plain
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Schema:
         """Rebuild a schema from :meth:`to_dict`."""
-        return cls(tuple(Column.from_dict(column) for column in plain["columns"]))
+        stated = StatedWords.from_dict(plain["stated"]) if "stated" in plain else StatedWords()
+        return cls(tuple(Column.from_dict(column) for column in plain["columns"]), stated)
 
     def __str__(self) -> str:
         rows = [("name", "kind", "status", "levels or range", "missing")]

@@ -46,6 +46,10 @@ class ColumnShift:
     """Cells whose category was not there at the fit."""
     missing_shifted: bool = False
     categories_shifted: bool = False
+    most_shifted: Any = None
+    """Category whose share differs most, if they have shifted, """
+    shares: tuple[float, ...] = ()
+    """and its share of the observed cells at the fit and now."""
 
 
 def find_shifts(schema: Schema, table: Table) -> list[ColumnShift]:
@@ -67,6 +71,12 @@ def _shift(column: Column, table: Table, position: int) -> ColumnShift:
             known = np.bincount(places[places >= 0], minlength=len(levels_of(column)))
             unseen = 0 if column.other_levels else n_observed - int(known.sum())
             counts = {"unseen": unseen, "categories_shifted": _differ(column.level_counts, known)}
+            if counts["categories_shifted"]:
+                shares = np.array([column.level_counts, known], dtype=np.float64)
+                shares /= shares.sum(axis=1, keepdims=True)
+                most = int(np.abs(np.diff(shares, axis=0)).argmax())
+                counts["most_shifted"] = levels_of(column)[most]
+                counts["shares"] = tuple(shares[:, most].tolist())
     fitted = (column.n_observed, column.n_missing)
     shifted = _differ(fitted, (n_observed, n_missing))
     return ColumnShift(column.name, n_observed, n_missing, missing_shifted=shifted, **counts)
@@ -115,7 +125,11 @@ def warn_about_shifts(shifts: Sequence[ColumnShift]) -> None:
         for one in shifts
         if one.missing_shifted
     ]
-    categories = [repr(one.name) for one in shifts if one.categories_shifted]
+    categories = [
+        f"{one.name!r} ({one.most_shifted!r}: {one.shares[0]:.0%} at the fit, {one.shares[1]:.0%} now)"
+        for one in shifts
+        if one.categories_shifted
+    ]
     parts = [
         f"{what}: {', '.join(names)}"
         for what, names in (

@@ -184,6 +184,15 @@ class TextColumn:
         return (text if self.padded else re.sub(r"(?<![0-9:])0(?=[0-9][/.:])", "", text)) + self.zone
 
 
+#: How new cells of a column without any value are spelt, by the kind that is stated.
+OF_KINDS = {
+    "integer": TextColumn("integer"),
+    "continuous": TextColumn("number", _MOST_DECIMALS, exponents=True),
+    "boolean": TextColumn("boolean"),
+    "datetime": TextColumn("date", date_format="%Y-%m-%d"),
+}
+
+
 def describe_column(
     observed: Sequence[str], decimal_marks: Sequence[str] = (".",), thousands: str = ""
 ) -> TextColumn:
