@@ -30,7 +30,7 @@ def test_the_gaussian_of_values_is_the_conditional_of_a_gaussian() -> None:
     x = rng.multivariate_normal(np.zeros(3), S, size=6000)
     table, _ = table_of(x, rng.random(x.shape) > 0.2, [0, 0, 0])
     expert = LinearExpert("values", 3, [])
-    expert.fit(table.batch)
+    expert.fit(table.batch, 1.0)
     rows = RowBatch(
         torch.tensor([[1.0, 0.0, -1.0]]), torch.zeros(1, 3), torch.tensor([[True, False, True]]),
         torch.zeros(1, 0, dtype=torch.int64),
@@ -48,10 +48,10 @@ def test_lines_are_found_where_there_are_some_and_nowhere_else() -> None:
     known = rng.random(x.shape) > 0.1
     table, support = table_of(x, known, [0] * 4)
     expert = LinearExpert("values", 4, [])
-    expert.fit(table.batch, lambda: float(expert.shrinking))
+    expert.fit(table.batch, 1e-5)
     assert (expert.find_lines(table.batch, support) > 0).all()
     noise, support = table_of(rng.normal(size=(300, 4)), known, [0] * 4)
-    expert.fit(noise.batch, lambda: float(expert.shrinking))
+    expert.fit(noise.batch, 1e-5)
     assert not (expert.find_lines(noise.batch, support) > 0).any()
 
 
@@ -61,7 +61,7 @@ def test_a_category_is_told_by_discriminant_analysis() -> None:
     x = np.stack([level * 2.0 + rng.normal(size=3000), level.astype(float)], axis=1)
     table, _ = table_of(x, np.ones_like(x, dtype=bool), [0, 3])
     expert = LinearExpert("values", 1, [3])
-    expert.fit(table.batch)
+    expert.fit(table.batch, 1.0)
     batch = table.batch
     rows = RowBatch(batch.x, batch.z, batch.known, torch.full_like(batch.levels, -1))
     _, _, (probabilities,) = expert.condition(rows)
@@ -78,7 +78,7 @@ def test_of_many_columns_factors_find_low_rank() -> None:
     truth, _ = table_of(x, np.ones_like(x, dtype=bool), [0] * 120)
     for kind in ("values", "copula"):
         expert = LinearExpert(kind, 120, [])
-        expert.fit(table.batch)
+        expert.fit(table.batch, 1.0)
         cells = Cells.of(~table.batch.known, 120)
         predictive, _ = expert.predict(expert.given(table.batch), cells, support)
         error = (predictive.mean - cells.pick(truth.batch.x)).square().mean().sqrt()
@@ -92,7 +92,7 @@ def test_a_row_has_the_same_bits_in_any_batch() -> None:
     x = rng.normal(size=(200, 5))
     table, _ = table_of(x, rng.random(x.shape) > 0.4, [0] * 5)
     expert = LinearExpert("values", 5, [])
-    expert.fit(table.batch)
+    expert.fit(table.batch, 1.0)
     whole = expert.condition(table.batch)[0]
     parts = [expert.condition(table.batch.part(slice(k, k + 7)))[0] for k in range(0, 200, 7)]
     assert torch.equal(whole, torch.cat(parts))
@@ -103,7 +103,7 @@ def test_hidden_columns_of_a_copula_keep_their_own_distribution() -> None:
     x = np.exp(rng.normal(size=(2000, 2)))
     table, support = table_of(x, np.ones_like(x, dtype=bool), [0, 0])
     expert = LinearExpert("copula", 2, [])
-    expert.fit(table.batch)
+    expert.fit(table.batch, 1.0)
     rows = hide(table.batch, 0)
     predictive, _ = expert.predict(expert.given(rows), Cells.of(~rows.known, 2), support)
     assert float(predictive.mean.mean()) == pytest.approx(float(x[:, 0].mean()), rel=0.05)
@@ -115,7 +115,7 @@ def test_learning_cell_by_cell_is_conditioning() -> None:
     x = np.concatenate([x, rng.integers(3, size=(300, 1))], axis=1)
     table, _ = table_of(x, np.ones_like(x, dtype=bool), [0, 0, 0, 0, 3])
     expert = LinearExpert("values", 4, [3])
-    expert.fit(table.batch)
+    expert.fit(table.batch, 1.0)
     some, more = rng.random(x.shape) > 0.7, rng.random(x.shape) > 0.4
     less = mask(table.batch, torch.from_numpy(some))
     rows = mask(table.batch, torch.from_numpy(some | more))

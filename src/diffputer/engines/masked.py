@@ -7,7 +7,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +48,8 @@ SMALL_GPU = 20 << 30
 TRAINING_SHARE = 0.85
 #: Of that, the share that trees may take.
 TREES_SHARE = 0.4
+#: With fewer held-out cells all known cells are held out in so many folds.
+ENOUGH_HELD_OUT, FOLDS = 500, 5
 #: Steps between two looks at the held-out loss.
 CHECK_EVERY = 100
 #: Rows a step at least, however few the table has, and steps that every table is allowed.
@@ -104,14 +105,17 @@ class MaskedEngine:
         """
         self._x, self._m, self._missing, self._seed = x, m, missing, seed
         self._completed_rows = int(held.cells.any(axis=1).sum())
+        folds = _choose_folds(x, m, held.cells, derive_seed(seed, "folds"))
+        if len(folds) > 1:
+            self._take_members(len(folds))
         columns, s = self._columns, self.settings
         self.model.support = Support.fit(x, m, columns.numeric, s.classes).to(self._device)
         self._table = Table(x, ~m, columns, self.model.support)
         self._validation = None
         if held.cells.any():
             truth = Table(x, ~missing, columns, self.model.support)
-            self._validation = Validation(self._table, truth, held.cells, columns)
-        self._linear: Future[None] | None = None
+            self._validation = Validation(self._table, truth, folds, columns)
+        self._answers: list[Predictive] | None = None
         batch = max(SMALLEST_BATCH, min(s.batch_size, 8 * len(x)))
         longest = min(s.max_steps, max(ALWAYS_ALLOWED, s.max_epochs * len(x) // batch))
         max_steps = min(s.planned_steps, longest)
@@ -151,6 +155,14 @@ class MaskedEngine:
             self._objectives.append(objective)
         return np.flatnonzero(held.cells.any(axis=1))
 
+    def _take_members(self, n: int) -> None:
+        """Give each network a member for every fold."""
+        s = self.settings
+        members = {k: n for k in ("mlp_members", "attention_members") if getattr(s, k)}
+        self.settings = dataclasses.replace(s, **members)
+        self.model = MaskedModel(self._columns, self.settings)
+        self.model.to(self._device).requires_grad_(False).eval()
+
     def m_step(
         self, k: int, completed: Floats, seed: int, deadline: Deadline, progress: Progress, journal: Journal
     ) -> MStep:
@@ -160,10 +172,9 @@ class MaskedEngine:
             self._use_drawn_table(seed, progress)
         ends = deadline.share(TRAINING_SHARE)
         size = max(map(self._multiplications, self._trainers))
-        linear = trees = None
-        if k == 1 and self._validation is not None:
-            linear = self._beside(self._fit_linear())
-            trees = self._beside(self._fit_trees(derive_seed(seed, "trees"), ends.share(TREES_SHARE)))
+        answers = None
+        if self._answers is None and self._validation is not None:
+            answers = self._beside(self._fit_others(derive_seed(seed, "trees"), ends.share(TREES_SHARE)))
         ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
@@ -178,9 +189,8 @@ class MaskedEngine:
                 for number, trainer in enumerate(self._trainers)
             ]  # fmt: skip
             steps = train_all(runs, self._device, ends)
-            for beside in (linear, trees):
-                if beside is not None:
-                    beside.result()
+            if answers is not None:
+                self._answers = [one.to(self._device) for one in answers.result()]
             self.model.to(self._device)
             held_out_loss = float("nan")
             if self._validation is not None:
@@ -216,48 +226,51 @@ class MaskedEngine:
             objective.use_imputed(table)
             trainer.forget_graph()  # a captured step does not know of the drawn table
 
-    def _fit_linear(self) -> Callable[[], None]:
-        """What fits both linear experts without the held-out cells, shrunk as those say.
+    def _fit_others(self, seed: int, deadline: Deadline) -> Callable[[], list[Predictive]]:
+        """What fits all experts but the networks, and gives what each predicts of held-out cells.
 
         All of it is on the CPU: a GPU would not add up in the same order every time, and has networks to
         train, whose captured steps allow no other thread on it.
         """
         assert self._validation is not None
-        model = self.model
-        support, validation = copy.deepcopy(model.support).to("cpu"), self._validation.to("cpu")
-        rows, experts = self._table.batch.to("cpu"), [one.to("cpu") for one in self._linear_experts()]
+        model, v = self.model, self._validation.to("cpu")
+        support, rows = copy.deepcopy(model.support).to("cpu"), self._table.batch.to("cpu")
+        linear, trees = [one.to("cpu") for one in model.linear], model.trees
         widths = model.widths = model.widths.to("cpu")
+        threads, n_trees = torch.get_num_threads(), self.settings.boosted_trees
 
-        def fit() -> None:
-            for expert in experts:
-                expert.fit(rows, partial(_loss_of, expert, validation, support))
+        def fit() -> list[Predictive]:
+            found = [_fit_linear(expert, rows, v, support) for expert in linear]
+            for expert in linear:
                 if expert.kind == "values":
                     widths.copy_(expert.find_lines(rows, support))
-
-        return fit
-
-    def _linear_experts(self) -> list[LinearExpert]:
-        return [one for one in (self.model.copula, self.model.gaussian) if one is not None]
-
-    def _fit_trees(self, seed: int, deadline: Deadline) -> Callable[[], None]:
-        """What fits the trees, on the CPU too."""
-        rows, trees = self._table.batch.to("cpu"), self.model.trees
-
-        def fit() -> None:
             if trees is not None:
-                trees.to("cpu").fit(
-                    rows, n_trees=self.settings.boosted_trees, seed=seed, threads=torch.get_num_threads(),
-                    is_over=lambda: deadline.remaining <= 0,
-                )  # fmt: skip
+
+                def grow(some: RowBatch) -> None:
+                    trees.fit(
+                        some, n_trees=n_trees, seed=seed, threads=threads,
+                        is_over=lambda: deadline.remaining <= 0,
+                    )  # fmt: skip
+
+                trees.to("cpu")
+                found.append(_cross_fit(grow, trees.predict, v))
+                if len(v.folds) > 1:
+                    grow(rows)
+            return found
 
         return fit
 
     def _pool(self) -> float:
         """Choose weights and temperatures on held-out cells; gives the loss of what is pooled."""
-        validation = self._validation
-        assert validation is not None
-        model, v = self.model, validation
-        experts, _ = model.experts(v.rows, v.cells, self.dtype, model.given(v.rows))
+        model, v = self.model, self._validation
+        assert v is not None
+        assert self._answers is not None
+        in_turn = len(v.folds) > 1
+        networks = [
+            network.predict(v.rows, v.cells, self.dtype, in_turn=in_turn)  # type: ignore[operator]
+            for network in model.networks
+        ]
+        experts = [*networks, *self._answers]
         model.pool.fit(experts, v.cells, model.support, v.x, v.levels)
         return v.loss(model.pool(experts, v.cells, model.support))
 
@@ -268,8 +281,8 @@ class MaskedEngine:
         model = self.model
         support = copy.deepcopy(model.support).to("cpu")
         rows = Table(self._x, ~self._missing, self._columns, support).batch
-        for expert in self._linear_experts():
-            expert.to("cpu").fit(rows)
+        for expert in model.linear:
+            expert.to("cpu").fit(rows, float(expert.shrinking))
         if model.copula is not None and model.variants is not None:
             model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
         model.to(self._device)
@@ -447,8 +460,49 @@ def _frequencies(table: Table, columns: Columns) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0)
 
 
-def _loss_of(expert: LinearExpert, validation: Validation, support: Support) -> float:
-    return validation.loss(expert.predict(expert.given(validation.rows), validation.cells, support)[0])
+def _choose_folds(x: Floats, m: Mask, held: Mask, seed: int) -> Mask:
+    """Cells that each fold hides: those that are held out, or of small tables each part of all known ones.
+
+    Equal rows hide the same: a copy would tell what is hidden.
+
+    Shape: x, m, held [n, c] -> [folds, n, c].
+    """
+    n_held = int(held.sum())
+    if n_held == 0 or n_held >= ENOUGH_HELD_OUT:
+        return held[None]
+    kinds, kind = np.unique(np.where(m, np.nan, x), axis=0, return_inverse=True)
+    rng = np.random.default_rng(seed & ((1 << 63) - 1))
+    number = rng.permutation(kinds.size).reshape(kinds.shape)[kind.ravel()] % FOLDS
+    return np.stack([(number == fold) & ~m for fold in range(FOLDS)])
+
+
+def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Support) -> Predictive:
+    """Fit with the shrinkage that predicts held-out cells best; gives what is then predicted of them."""
+    best, chosen, found = float("inf"), 1.0, None
+    for f in expert.shrinkages(v.folds[0].fit):
+        predictive = _cross_fit(
+            lambda some, f=f: expert.fit(some, f),  # type: ignore[misc]
+            lambda some, cells: expert.predict(expert.given(some), cells, support)[0],
+            v,
+        )
+        loss = v.loss(predictive)
+        if found is None or loss < best - 1e-3 * abs(best):
+            best, chosen, found = loss, f, predictive
+    assert found is not None
+    if len(v.folds) > 1 or float(expert.shrinking) != chosen:
+        expert.fit(rows, chosen)
+    return found
+
+
+def _cross_fit(
+    fit: Callable[[RowBatch], None], predict: Callable[[RowBatch, Cells], Predictive], v: Validation
+) -> Predictive:
+    """Predict the held-out cells of every fold by an expert that was fitted without them."""
+    parts = []
+    for fold in v.folds:
+        fit(fold.fit)
+        parts.append(predict(fold.rows, fold.cells))
+    return Predictive.join(parts)
 
 
 def _with_size(settings: MaskedSettings, columns: Columns, memory: int | None) -> MaskedSettings:

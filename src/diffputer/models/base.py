@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,3 +132,19 @@ class Predictive:
     levels: list[Tensor]
     inner: Tensor | None = None
     line_std: Tensor | None = None
+
+    @classmethod
+    def join(cls, parts: Sequence[Predictive]) -> Predictive:
+        """What one expert predicts of several batches."""
+        bins = [one.bins for one in parts if one.bins is not None]
+        levels = zip(*(one.levels for one in parts), strict=True)
+        return cls(
+            torch.cat([one.mean for one in parts]),
+            torch.cat(bins) if bins else None,
+            [torch.cat(one) for one in levels],
+        )
+
+    def to(self, device: torch.device | str) -> Predictive:
+        """The same on another device, of one expert."""
+        bins = None if self.bins is None else self.bins.to(device)
+        return Predictive(self.mean.to(device), bins, [one.to(device) for one in self.levels])

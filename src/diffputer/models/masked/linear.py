@@ -15,7 +15,7 @@ draws carry the uncertainty of the fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -167,9 +167,18 @@ class LinearExpert(nn.Module):
         values = torch.cat([numbers.double() * rows.known, indicators * known_levels], dim=1)
         return values, torch.cat([rows.known, known_levels], dim=1)
 
+    def shrinkages(self, rows: RowBatch) -> list[float]:
+        """What is worth trying for f."""
+        if self.factors is not None:
+            return [1.0]
+        a = shrinkage(self.latent(rows)[1])
+        tried = [f for f, largest in SHRINKAGES.items() if a <= largest or self.kind == "values"]
+        return tried[:1] if a < SMALLEST_SHRINKAGE else tried
+
     @torch.no_grad()
-    def fit(self, rows: RowBatch, loss: Callable[[], float] | None = None) -> None:
-        """Fit to as many rows as can be afforded, on a CPU; with a loss, with the shrinkage of least loss."""
+    def fit(self, rows: RowBatch, f: float) -> None:
+        """Fit to as many rows as can be afforded, on a CPU, with this shrinkage."""
+        self.shrinking.fill_(f)
         if self.factors is None:
             most = min(len(rows), most_rows(self.d))
             rows = rows.part(torch.linspace(0, len(rows) - 1, most, dtype=torch.float64).long())
@@ -180,34 +189,13 @@ class LinearExpert(nn.Module):
         if self.factors is not None:
             self.factors.fit(values, known, self.middle)
             return
-        a = shrinkage(known)
-        tried = [f for f, largest in SHRINKAGES.items() if a <= largest or self.kind == "values"]
-        if loss is None:
-            tried = [float(self.shrinking)]
-        elif a < SMALLEST_SHRINKAGE:
-            tried = tried[:1]
         spread = torch.diag((values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4))
-        holes, best, kept = Holes(known), torch.inf, None
-        for f in tried:
-            m, S = settle(
-                values,
-                holes,
-                torch.zeros_like(self.middle),
-                spread,
-                f * a,
-                rounds=ROUNDS,
-                tolerance=TOLERANCE,
-            )
-            self.shrinking.fill_(f)
-            self.middle.copy_(m)
-            self.covariance.copy_(S)
-            value = 0.0 if loss is None else loss()
-            if kept is None or value < best - 1e-3 * abs(best):
-                best, kept = value, (f, m, S)
-        assert kept is not None
-        self.shrinking.fill_(kept[0])
-        self.middle.copy_(kept[1])
-        self.covariance.copy_(kept[2])
+        m, S = settle(
+            values, Holes(known), torch.zeros_like(self.middle), spread, f * shrinkage(known),
+            rounds=ROUNDS, tolerance=TOLERANCE,
+        )  # fmt: skip
+        self.middle.copy_(m)
+        self.covariance.copy_(S)
 
     def with_parameters(self, middle: Tensor, covariance: Tensor) -> LinearExpert:
         """An expert of the same columns with other parameters. Shape: [d], [d, d]."""

@@ -8,6 +8,7 @@ With cross-entropy over the support this is the evidence bound of absorbing-stat
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -97,22 +98,52 @@ def level_losses(logits: Tensor, levels: Tensor, table: Table) -> Tensor:
     return (sums.log() - logits.gather(-1, levels + table.offsets)) / table.entropies
 
 
-class Validation:
-    """Rows with held-out cells, to be predicted from what is known besides.
+@dataclass(frozen=True)
+class Fold:
+    """Rows that experts are fitted to, and rows with cells that they are then asked about."""
 
-    Shape: x, classes [m], levels [n, q].
+    fit: RowBatch
+    rows: RowBatch
+    cells: Cells
+
+    def to(self, device: torch.device | str) -> Fold:
+        """The same on another device."""
+        return Fold(self.fit.to(device), self.rows.to(device), self.cells.to(device))
+
+
+class Validation:
+    """Held-out cells, to be predicted from what is known besides.
+
+    Of small tables the observed cells are divided into several folds: each is predicted by experts that have
+    not seen it, networks by the member that is trained without it.
+
+    Shape: held [folds, n, c]; rows, cells, x, classes [m] and levels [n, q] are of all folds, one after the
+    other.
     """
 
     def __init__(self, table: Table, truth: Table, held: NDArray[np.bool_], columns: Columns) -> None:
-        rows = np.flatnonzero(held.any(axis=1))
-        rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), VALIDATION_ROWS)).round().astype(np.int64)]
         order = np.concatenate([columns.numeric, columns.categorical])
-        chosen = torch.from_numpy(rows).to(table.device)
-        self.rows = table.batch.part(chosen)
-        held_out = torch.from_numpy(held[np.ix_(rows, order)]).to(table.device)
-        p = table.batch.x.shape[1]
-        held_rows, held_columns = held_out[:, :p].nonzero(as_tuple=True)
-        self.cells = Cells(held_rows, held_columns, held_out[:, p:])
+        p, known = table.batch.x.shape[1], table.batch.all_known
+        self.folds: list[Fold] = []
+        of_folds: list[Tensor] = []
+        for one in held:
+            rows = np.arange(len(one)) if len(held) > 1 else np.flatnonzero(one.any(axis=1))
+            places = np.linspace(0, len(rows) - 1, min(len(rows), VALIDATION_ROWS)).round().astype(np.int64)
+            rows = rows[places] if len(held) == 1 else rows
+            hidden = torch.from_numpy(one[:, order]).to(table.device)
+            fit = mask(table.batch, known & ~hidden)
+            chosen = torch.from_numpy(rows).to(table.device)
+            held_rows, held_columns = hidden[chosen, :p].nonzero(as_tuple=True)
+            self.folds.append(Fold(fit, fit.part(chosen), Cells(held_rows, held_columns, hidden[chosen, p:])))
+            of_folds.append(chosen)
+        starts = np.cumsum([0, *(len(fold.rows) for fold in self.folds)]).tolist()
+        self.rows = RowBatch(*map(torch.cat, zip(*(vars(f.rows).values() for f in self.folds), strict=True)))
+        self.cells = Cells(
+            torch.cat([f.cells.rows + start for f, start in zip(self.folds, starts, strict=False)]),
+            torch.cat([f.cells.columns for f in self.folds]),
+            torch.cat([f.cells.levels for f in self.folds]),
+        )
+        chosen = torch.cat(of_folds)
         self.x, self.classes = (self.cells.pick(one[chosen]) for one in (truth.batch.x, truth.classes))
         self.levels = truth.batch.levels[chosen].clamp_min(0)
         self._entropies = table.entropies
@@ -121,7 +152,7 @@ class Validation:
         """The same on another device."""
         other = copy.copy(self)
         for name, value in vars(self).items():
-            setattr(other, name, value.to(device))
+            setattr(other, name, [f.to(device) for f in value] if name == "folds" else value.to(device))
         return other
 
     def loss(self, predictive: Predictive) -> float:
@@ -154,7 +185,10 @@ class MaskedCells:
         self._validation, self._copied = validation, copied
         self._batch, self._dtype = network.members * batch_size, dtype
         self._generator = torch.Generator(device=table.device)
-        self._known = table.batch.all_known
+        folds = [] if validation is None else [fold.fit.all_known for fold in validation.folds]
+        self._known = torch.stack(folds or [table.batch.all_known])
+        own = torch.arange(network.members, device=table.device) if len(folds) > 1 else 0
+        self._fold = own if isinstance(own, int) else own.repeat_interleave(batch_size)
         self._imputed: Table | None = None
         for module in network.modules():
             if isinstance(module, DroppedSilu):
@@ -190,7 +224,7 @@ class MaskedCells:
     def loss(self, counter: Tensor) -> Tensor:
         """The loss of a batch: squared error and cross-entropy of masked cells that were observed."""
         table, picked = self._table, self._pick(len(self._table))
-        known = self._known[picked]
+        known = self._known[self._fold, picked]
         masked = self._mask(known)
         rows, shown = table.batch.part(picked), known & ~masked
         p = rows.x.shape[1]
@@ -200,9 +234,9 @@ class MaskedCells:
             x, z, levels = (
                 torch.where(there, first, second)
                 for there, first, second in (
-                    (rows.known, rows.x, imputed.x),
-                    (rows.known, rows.z, imputed.z),
-                    (rows.levels >= 0, rows.levels, imputed.levels),
+                    (known[:, :p], rows.x, imputed.x),
+                    (known[:, :p], rows.z, imputed.z),
+                    (known[:, p:], rows.levels, imputed.levels),
                 )
             )
             rows, shown = RowBatch(x, z, rows.known, levels), (known | with_imputed) & ~masked
@@ -223,9 +257,8 @@ class MaskedCells:
         """The loss of what the members predict together on held-out cells."""
         if self._validation is None or not isinstance(averaged, Network):
             return None
-        return self._validation.loss(
-            averaged.predict(self._validation.rows, self._validation.cells, self._dtype)
-        )
+        v = self._validation
+        return v.loss(averaged.predict(v.rows, v.cells, self._dtype, in_turn=len(v.folds) > 1))
 
     def state(self, step: int) -> dict[str, Tensor]:
         """Where the random stream is, of dropout too."""

@@ -83,9 +83,14 @@ class MaskedModel(nn.Module):
         """Rows as experts see them. Shape: x, known [n, c], columns in the order of the table."""
         return describe(x, known, self.columns, self.support)
 
+    @property
+    def linear(self) -> list[LinearExpert]:
+        """The Gaussian copula and the Gaussian of the values, where there are two columns."""
+        return [expert for expert in (self.copula, self.gaussian) if expert is not None]
+
     def given(self, rows: RowBatch) -> list[Given]:
         """What the linear experts know of rows."""
-        return [expert.given(rows) for expert in (self.copula, self.gaussian) if expert is not None]
+        return [expert.given(rows) for expert in self.linear]
 
     def experts(
         self,
@@ -104,8 +109,7 @@ class MaskedModel(nn.Module):
         else:
             found = [member.predict(rows, cells, dtype)] * len(self.networks)
         lines = None
-        linear = (expert for expert in (self.copula, self.gaussian) if expert is not None)
-        for expert, own in zip(linear, given, strict=True):
+        for expert, own in zip(self.linear, given, strict=True):
             predictive, normal = expert.predict(own, cells, self.support)
             found.append(predictive)
             if expert.kind == "values":
@@ -151,8 +155,10 @@ class MaskedModel(nn.Module):
 
         Shape: rows of n, keys [n] -> x [n, p], levels [n, q].
         """
-        linear = [expert for expert in (self.copula, self.gaussian, variant) if expert is not None]
-        known = [one.clone() for one in given] + ([] if variant is None else [variant.given(rows)])
+        linear, known = self.linear, [one.clone() for one in given]
+        if variant is not None:
+            linear.append(variant)
+            known.append(variant.given(rows))
 
         def conditional(some: RowBatch, cells: Cells) -> Predictive:
             for k, expert in enumerate(linear):

@@ -131,15 +131,19 @@ class Network(nn.Module):
         )
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch, cells: Cells, dtype: torch.dtype) -> Predictive:
-        """What the members predict together."""
-        outputs: Outputs = self(rows, dtype, shared=True)
-        mean, bins = (one[:, cells.rows, cells.columns] for one in (outputs.mean, outputs.bins))
-        levels = outputs.levels.split(self.levels, dim=-1) if self.levels else ()
+    def predict(
+        self, rows: RowBatch, cells: Cells, dtype: torch.dtype, *, in_turn: bool = False
+    ) -> Predictive:
+        """What the members predict together, or each of rows of its own, one member's after the other's."""
+        outputs: Outputs = self(rows, dtype, shared=not in_turn)
+        parts = outputs.mean, outputs.bins, outputs.levels
+        mean, bins, levels = (one.flatten(0, 1)[None] for one in parts) if in_turn else parts
+        mean, bins = (one[:, cells.rows, cells.columns] for one in (mean, bins))
+        logits = levels.split(self.levels, dim=-1) if self.levels else ()
         return Predictive(
             mean.mean(dim=0),
             bins.softmax(dim=-1).mean(dim=0),
-            [logits.softmax(dim=-1).mean(dim=0) for logits in levels],
+            [one.softmax(dim=-1).mean(dim=0) for one in logits],
         )
 
     @torch.no_grad()
