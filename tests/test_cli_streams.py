@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +130,10 @@ def test_a_closed_terminal_ends_a_command_as_a_request_to_end_does(tmp_path):
     plain_frame().to_csv(tmp_path / "survey.csv", index=False)
     options = ["--set", "max_steps=1000000", "--summary", "run.json"]
     command = [*PROGRAM, "impute", "survey.csv", "-o", "full.csv", *options]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    heed = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # nohup would have it ignored
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    ) as process:
         assert "rows" in process.stderr.readline()
         process.send_signal(signal.SIGHUP)
         said = process.stderr.read()

@@ -125,8 +125,8 @@ def parse_expression(text: str) -> Expression:
     >>> parse_expression("__import__('os')")
     Traceback (most recent call last):
     ...
-    diffputer.errors.InputError: A formula is made of column names, numbers, + - * / and brackets; names \
-that are no identifiers stand in backquotes, however: "__import__('os')" has a call.
+    diffputer.errors.InputError: A formula must be made of column names, numbers, + - * / and brackets; \
+names that are no identifiers stand in backquotes; "__import__('os')" has a call.
     """
     tree, quoted = _parse(text)
     names: list[str] = []
