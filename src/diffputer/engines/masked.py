@@ -21,7 +21,7 @@ from ..diffusion.training import MStep, Trainer, train_all
 from ..errors import SettingError
 from ..held_out import HeldOut
 from ..models.base import Cells, Columns, Predictive, RowBatch
-from ..models.masked.linear import LinearExpert
+from ..models.masked.linear import ROUGH_TOLERANCE, TOLERANCE, LinearExpert
 from ..models.masked.masking import MaskedCells, Table, Validation
 from ..models.masked.model import MaskedModel
 from ..models.masked.network import Network
@@ -479,9 +479,10 @@ def _choose_folds(x: Floats, m: Mask, held: Mask, seed: int) -> Mask:
 def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Support) -> Predictive:
     """Fit with the shrinkage that predicts held-out cells best; gives what is then predicted of them."""
     best, chosen, found = float("inf"), 1.0, None
+    tolerance = ROUGH_TOLERANCE if len(v.folds) > 1 else TOLERANCE
     for f in expert.shrinkages(v.folds[0].fit):
         predictive = _cross_fit(
-            lambda some, f=f: expert.fit(some, f),  # type: ignore[misc]
+            lambda some, f=f: expert.fit(some, f, tolerance),  # type: ignore[misc]
             lambda some, cells: expert.predict(expert.given(some), cells, support)[0],
             v,
         )

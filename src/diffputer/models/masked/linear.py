@@ -30,6 +30,8 @@ from .support import Support
 
 #: How often expectations are taken at most, and the change of a parameter below which they are not.
 ROUNDS, TOLERANCE = 100, 1e-4
+#: The change where only the errors of several fits are compared.
+ROUGH_TOLERANCE = 1e-3
 #: Latent columns up to which S has full rank: every row takes the cube of those it misses.
 MOST_COLUMNS = 64
 #: What is tried for f, and the a up to which it is.
@@ -176,7 +178,7 @@ class LinearExpert(nn.Module):
         return tried[:1] if a < SMALLEST_SHRINKAGE else tried
 
     @torch.no_grad()
-    def fit(self, rows: RowBatch, f: float) -> None:
+    def fit(self, rows: RowBatch, f: float, tolerance: float = TOLERANCE) -> None:
         """Fit to as many rows as can be afforded, on a CPU, with this shrinkage."""
         self.shrinking.fill_(f)
         if self.factors is None:
@@ -192,7 +194,7 @@ class LinearExpert(nn.Module):
         spread = torch.diag((values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4))
         m, S = settle(
             values, Holes(known), torch.zeros_like(self.middle), spread, f * shrinkage(known),
-            rounds=ROUNDS, tolerance=TOLERANCE,
+            rounds=ROUNDS, tolerance=tolerance,
         )  # fmt: skip
         self.middle.copy_(m)
         self.covariance.copy_(S)
