@@ -109,7 +109,8 @@ class Given:
         while len(rows := new.any(dim=1).nonzero()[:, 0]):
             column = new[rows].to(torch.uint8).argmax(dim=1)
             new[rows, column] = False
-            rest, expected, every = self.rest[rows], self.expected[rows], torch.arange(len(rows))
+            rest, expected = self.rest[rows], self.expected[rows]
+            every = torch.arange(len(rows), device=rows.device)
             shared = rest[every, column]
             gain = shared / (shared[every, column] + JITTER)[:, None]
             miss = values[rows, column] - expected[every, column]
