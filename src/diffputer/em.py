@@ -73,6 +73,10 @@ class Engine(Protocol):
         """The constants in use."""
 
     @property
+    def lines(self) -> NDArray[np.bool_]:
+        """Columns that are lines of others: what follows a line may leave the observed range. Shape: [d]."""
+
+    @property
     def model(self) -> nn.Module:
         """All weights that imputing needs."""
 
@@ -275,6 +279,7 @@ def fit_em(
     engine.restore(state.best_weights)
     engine.finish()
     progress.end()
+    bounds[:, engine.lines] = [[-np.inf], [np.inf]]
     errors = None
     if state.best_errors is not None and held_cells.any():
         baselines, n = column_errors(truth, centres, held_cells, blocks, engine.n_levels)

@@ -204,6 +204,10 @@ planned_steps
             # Decoding alone bounds columns with stated bounds, which may be wider than what was seen.
             stated = np.isin(self._encoder.blocks, bounded_columns(table.names, self.bounds, self.schema))
             result.bounds[:, stated & self._encoder.numeric] = [[-np.inf], [np.inf]]
+            beyond = self._encoder.blocks[result.engine.lines & ~stated]
+            self._encoder = dataclasses.replace(
+                self._encoder, schema=self._encoder.schema.reaching_beyond(beyond.tolist())
+            )
             if self._holes(table).any():  # the same numbers as those of `overall_error` below
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)

@@ -49,10 +49,12 @@ def test_lines_are_found_where_there_are_some_and_nowhere_else() -> None:
     table, support = table_of(x, known, [0] * 4)
     expert = LinearExpert("values", 4, [])
     expert.fit(table.batch, 1e-5)
-    assert (expert.find_lines(table.batch, support) > 0).all()
+    widths, scales = expert.find_lines(table.batch, support)
+    assert (widths > 0).all()
+    assert (scales < 0.5).all()  # nothing is left of these lines but what shrinkage adds
     noise, support = table_of(rng.normal(size=(300, 4)), known, [0] * 4)
     expert.fit(noise.batch, 1e-5)
-    assert not (expert.find_lines(noise.batch, support) > 0).any()
+    assert not (expert.find_lines(noise.batch, support)[0] > 0).any()
 
 
 def test_a_category_is_told_by_discriminant_analysis() -> None:

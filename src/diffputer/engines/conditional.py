@@ -86,6 +86,7 @@ class ConditionalEngine:
             )
         self._memory = total_memory(self._device)
         self.n_levels, self.settings = n_levels, with_size(settings, self._columns, self._memory)
+        self.lines = np.zeros(len(n_levels), dtype=bool)
         self.model = Ensemble(self._columns, self.settings).to(self._device).requires_grad_(False).eval()
         self._numeric = torch.from_numpy(self._columns.numeric).to(self._device)
         self._categorical = torch.from_numpy(self._columns.categorical).to(self._device)

@@ -94,6 +94,13 @@ class MaskedEngine:
         return other
 
     @property
+    def lines(self) -> Mask:
+        """Columns that are lines of others: what follows a line may leave the observed range. Shape: [c]."""
+        found = np.zeros(len(self.n_levels), dtype=bool)
+        found[self._columns.numeric] = (self.model.widths > 0).cpu().numpy()
+        return found
+
+    @property
     def varies(self) -> bool:
         """Whether draws can carry the uncertainty of the fit."""
         return self.model.varies
@@ -236,14 +243,16 @@ class MaskedEngine:
         model, v = self.model, self._validation.to("cpu")
         support, rows = copy.deepcopy(model.support).to("cpu"), self._table.batch.to("cpu")
         linear, trees = [one.to("cpu") for one in model.linear], model.trees
-        widths = model.widths = model.widths.to("cpu")
+        model.widths, model.line_scales = model.widths.to("cpu"), model.line_scales.to("cpu")
         threads, n_trees = torch.get_num_threads(), self.settings.boosted_trees
 
         def fit() -> list[Predictive]:
             found = [_fit_linear(expert, rows, v, support) for expert in linear]
             for expert in linear:
                 if expert.kind == "values":
-                    widths.copy_(expert.find_lines(rows, support))
+                    widths, scales = expert.find_lines(rows, support)
+                    model.widths.copy_(widths)
+                    model.line_scales.copy_(scales)
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:

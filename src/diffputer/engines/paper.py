@@ -52,6 +52,7 @@ class PaperEngine:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.n_levels, self.settings = n_levels, settings
+        self.lines = np.zeros(len(n_levels), dtype=bool)
         self._device, self._dtype = torch.device(device), dtype
         self.model = self._make_denoiser().requires_grad_(False)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -233,6 +233,20 @@ class Schema:
         columns = tuple(new if column is old else column for column in self.columns)
         return dataclasses.replace(self, columns=columns)
 
+    def reaching_beyond(self, positions: Collection[int]) -> Schema:
+        """A copy in which some columns may be imputed beyond what was observed, by as much as its range.
+
+        Of numbers, dates and durations; numbers and durations keep their sign.
+
+        Examples
+        --------
+        >>> column = Column("km", Kind.INTEGER, lower=2, upper=10)
+        >>> print(Schema((column,)).reaching_beyond([0])["km"].upper)
+        18
+        """
+        columns = (_wider(c) if j in positions else c for j, c in enumerate(self.columns))
+        return dataclasses.replace(self, columns=tuple(columns))
+
     def spellings(self) -> dict[str, TextColumn]:
         """How the columns were spelt in the text file that was fitted; none of other tables."""
         kinds = {str(column.name): column.type for column in self.columns}
@@ -272,6 +286,22 @@ class Schema:
             "  ".join(cell.ljust(width[k]) for k, cell in enumerate(row[:4])) + "  " + row[4].rjust(width[4])
             for row in rows
         )
+
+
+def _wider(column: Column) -> Column:
+    """A column with ends that are as far out again; those of numbers and durations keep their sign."""
+    if column.kind == Kind.TIME:
+        return column
+    try:
+        width = column.upper - column.lower
+        lower, upper = column.lower - width, column.upper + width
+    except OverflowError:  # before the first date, or after the last
+        return column
+    if column.kind != Kind.DATETIME:
+        nothing = column.lower - column.lower
+        lower = max(lower, nothing) if column.lower >= nothing else lower
+        upper = min(upper, nothing) if column.upper <= nothing else upper
+    return dataclasses.replace(column, lower=lower, upper=upper)
 
 
 def parse_kind(kind: Any, name: Hashable) -> Kind:

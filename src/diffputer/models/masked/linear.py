@@ -51,6 +51,8 @@ BLOCK = {"cuda": 16_384, "cpu": 4_096}
 #: Rows on which lines are looked for, cells that show one, and how far they may miss it, in its own standard
 #: deviations.
 LINE_ROWS, FEWEST_SURE, MOST_MISS = 2_000, 10, 1.5
+#: Standard deviations on a line are reduced to this share at least.
+SMALLEST_SCALE = 1e-2
 #: Bootstrapped variants of the copula; draws beyond mix them.
 VARIANTS = 20
 #: Rounds of EM for each, from the fitted parameters on, and multiplications that all may take.
@@ -305,19 +307,21 @@ class LinearExpert(nn.Module):
         return (probabilities / probabilities.sum(dim=1, keepdim=True)).float()
 
     @torch.no_grad()
-    def find_lines(self, rows: RowBatch, support: Support) -> Tensor:
+    def find_lines(self, rows: RowBatch, support: Support) -> tuple[Tensor, Tensor]:
         """Standard deviations of classes, in columns of which the Gaussian knows cells more finely than that.
 
         Known cells are predicted from the others of their rows. Those of which the Gaussian is sure to within
-        a class must be where it says; 0 where they are not, or hardly any are.
+        a class must be where it says; 0 where they are not, or hardly any are. How far they miss it, in its
+        own standard deviations, is the scale of those: shrinkage makes them too large on exact lines.
 
-        Shape: -> [p].
+        Shape: -> widths, scales [p].
         """
         is_bin = support.valid & (support.variances > 0)
         # A bin is as wide as half of them are: those of tails are much wider.
         widths = (
             torch.where(is_bin, support.variances, torch.nan).nanmedian(dim=1).values.sqrt().nan_to_num(0.0)
         )
+        scales = torch.ones_like(widths)
         rows = rows.part(
             torch.linspace(0, len(rows) - 1, min(len(rows), LINE_ROWS), dtype=torch.float64).long()
         )
@@ -328,9 +332,12 @@ class LinearExpert(nn.Module):
             mean, std, _ = self.condition(RowBatch(some.x, some.z, others, some.levels))
             sure = std[:, j] < widths[j]
             misses = ((some.x[:, j] - mean[:, j]) / std[:, j])[sure]
+            # These rows are among those of the fit, which has taken a degree of freedom for each column.
+            free = 1 - (self.d - 1) / max(self.d, len(some))
+            scales[j] = (misses.square().mean() / free).sqrt().clamp(SMALLEST_SCALE, MOST_MISS)
             if len(misses) < FEWEST_SURE or misses.square().mean() > MOST_MISS**2:
-                widths[j] = 0.0
-        return widths
+                widths[j], scales[j] = 0.0, 1.0
+        return widths, scales
 
     def predict(self, given: Given, cells: Cells, support: Support) -> tuple[Predictive, Normal]:
         """Distributions of cells over their classes, and the normal ones behind them."""

@@ -32,6 +32,8 @@ class MaskedModel(nn.Module):
     widths: Tensor
     """The standard deviation below which the Gaussian alone knows a cell: that of a class, 0 where it has not
     shown that it knows lines. Shape: [p]."""
+    line_scales: Tensor
+    """Standard deviations on lines, in those of the Gaussian. Shape: [p]."""
 
     def __init__(self, columns: Columns, settings: MaskedSettings) -> None:
         super().__init__()
@@ -66,6 +68,7 @@ class MaskedModel(nn.Module):
         )
         self.pool = Pool(n_experts, len(self.networks), p, len(levels))
         self.register_buffer("widths", torch.zeros(p))
+        self.register_buffer("line_scales", torch.ones(p))
 
     def take_sizes(self, tensors: Mapping[str, Tensor]) -> None:
         """Make room for the trees among tensors that are about to be loaded."""
@@ -114,7 +117,8 @@ class MaskedModel(nn.Module):
             found.append(predictive)
             if expert.kind == "values":
                 mean, std = normal
-                lines = mean, std * (std < self.widths[cells.columns])
+                is_sure = std < self.widths[cells.columns]
+                lines = mean, std * self.line_scales[cells.columns] * is_sure
         if self.trees is not None:
             found.append(self.trees.predict(rows, cells))
         return found, lines
@@ -123,7 +127,16 @@ class MaskedModel(nn.Module):
     def predict(self, rows: RowBatch, cells: Cells, dtype: torch.dtype) -> Predictive:
         """The pooled, calibrated distributions of cells."""
         experts, lines = self.experts(rows, cells, dtype, self.given(rows))
-        return refine(self.pool(experts, cells, self.support), lines)
+        return self._refine(self.pool(experts, cells, self.support), lines, cells)
+
+    def _refine(self, pooled: Predictive, lines: Normal | None, cells: Cells) -> Predictive:
+        """The Gaussian alone where it is finer than a class; means elsewhere inside the observed range."""
+        if not len(self.support.means):
+            return pooled
+        mean = self.support.inside(pooled.mean, cells.columns)
+        if lines is None:
+            return replace(pooled, mean=mean)
+        return replace(pooled, mean=torch.where(lines[1] > 0, lines[0], mean), line_std=lines[1])
 
     def members_of(self, draws: range) -> list[tuple[int, int]]:
         """Network and member of each draw: members take turns, those of the better network more often."""
@@ -168,17 +181,9 @@ class MaskedModel(nn.Module):
             if variant is not None:
                 changed, _ = variant.predict(known[-1], cells, self.support)
                 predictive = _tilt(predictive, experts[len(self.networks)], changed)
-            return refine(predictive, lines)
+            return self._refine(predictive, lines, cells)
 
         return unmask(rows, keys, self.support, conditional, steps)
-
-
-def refine(pooled: Predictive, lines: Normal | None) -> Predictive:
-    """The Gaussian alone where it is finer than a class."""
-    if lines is None:
-        return pooled
-    mean, std = lines
-    return replace(pooled, mean=torch.where(std > 0, mean, pooled.mean), line_std=std)
 
 
 def _tilt(predictive: Predictive, fitted: Predictive, variant: Predictive) -> Predictive:

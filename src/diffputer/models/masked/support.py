@@ -206,6 +206,11 @@ class Support(nn.Module):
         first, last = values[:, :1], values[:, -1:]
         return torch.cat([first, torch.minimum(torch.maximum(self.edges, first), last), last], dim=1)
 
+    def inside(self, values: Tensor, columns: Tensor) -> Tensor:
+        """Cut values off at the ends of the observed range. Shape: values, columns [m] -> [m]."""
+        ends = self.marginals.values
+        return torch.minimum(torch.maximum(values, ends[columns, 0]), ends[columns, -1])
+
     def parts_of(self, columns: Tensor, classes: Tensor, x: Tensor, parts: int) -> tuple[Tensor, Tensor]:
         """Cut the class of each cell into parts of equal probability, and find that of its value.
 
