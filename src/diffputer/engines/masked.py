@@ -48,7 +48,7 @@ SMALL_GPU = 20 << 30
 TRAINING_SHARE = 0.85
 #: Of that, the share that trees may take.
 TREES_SHARE = 0.4
-#: With fewer held-out cells all known cells are held out in so many folds.
+#: With fewer held-out cells all known cells are held out in folds, so many for a network of one member.
 ENOUGH_HELD_OUT, FOLDS = 500, 5
 #: Steps between two looks at the held-out loss.
 CHECK_EVERY = 100
@@ -112,7 +112,8 @@ class MaskedEngine:
         """
         self._x, self._m, self._missing, self._seed = x, m, missing, seed
         self._completed_rows = int(held.cells.any(axis=1).sum())
-        folds = _choose_folds(x, m, held.cells, derive_seed(seed, "folds"))
+        members = max(self.settings.mlp_members, self.settings.attention_members)
+        folds = _choose_folds(x, m, held.cells, members, derive_seed(seed, "folds"))
         if len(folds) > 1:
             self._take_members(len(folds))
         columns, s = self._columns, self.settings
@@ -469,10 +470,11 @@ def _frequencies(table: Table, columns: Columns) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0)
 
 
-def _choose_folds(x: Floats, m: Mask, held: Mask, seed: int) -> Mask:
+def _choose_folds(x: Floats, m: Mask, held: Mask, n_members: int, seed: int) -> Mask:
     """Cells that each fold hides: those that are held out, or of small tables each part of all known ones.
 
-    Equal rows hide the same: a copy would tell what is hidden.
+    There are as many folds as a network has members, if it has several. Equal rows hide the same: a copy
+    would tell what is hidden.
 
     Shape: x, m, held [n, c] -> [folds, n, c].
     """
@@ -481,8 +483,9 @@ def _choose_folds(x: Floats, m: Mask, held: Mask, seed: int) -> Mask:
         return held[None]
     kinds, kind = np.unique(np.where(m, np.nan, x), axis=0, return_inverse=True)
     rng = np.random.default_rng(seed & ((1 << 63) - 1))
-    number = rng.permutation(kinds.size).reshape(kinds.shape)[kind.ravel()] % FOLDS
-    return np.stack([(number == fold) & ~m for fold in range(FOLDS)])
+    n_folds = n_members if n_members > 1 else FOLDS
+    number = rng.permutation(kinds.size).reshape(kinds.shape)[kind.ravel()] % n_folds
+    return np.stack([(number == fold) & ~m for fold in range(n_folds)])
 
 
 def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Support) -> Predictive:
