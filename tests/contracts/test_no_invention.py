@@ -13,6 +13,7 @@ import pytest
 
 from diffputer import DataWarning, DiffPuter, InputError
 from diffputer.analysis.verdicts import weak_columns
+from diffputer.comparing.applying import fill_with
 from diffputer.trace import EMRound
 
 from ..cli_tools import run
@@ -142,6 +143,12 @@ def test_held_out_cells_that_are_all_right_are_not_called_useless() -> None:
     assert not line.useless
     assert dataclasses.replace(line, held_out_error=0.2, baseline_error=0.2).useless
     assert dataclasses.replace(line, held_out_error=0.2).useless
+
+
+def test_a_method_that_a_comparison_applies_names_little_evidence_too() -> None:
+    frame = penguins()[["mass", "flipper", "diagnosis"]]
+    with pytest.warns(DataWarning, match="little evidence: 'diagnosis' .* before you use them.$"):
+        assert fill_with(frame, "mean").notna().all().all()
 
 
 def test_a_column_without_a_value() -> None:
