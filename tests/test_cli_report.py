@@ -23,6 +23,7 @@ def test_a_report_beside_the_best_guess(plain: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     result = run("impute", plain, "--report", out, "--seed", "5", "--bounds", "x:-9:9")
     assert f"and {out}" in result.stderr
+    assert re.search(r"\(column means: \S+; \d+ cells?\)", result.stderr)
     page = out.read_text(encoding="utf-8")
     parsed, data = Page(page), data_of(page)
     assert data["draws"] == 5
@@ -65,6 +66,24 @@ def test_the_methods_sentence_is_true_of_the_run(plain: Path, tmp_path: Path) ->
     assert "quality balanced" in several
     assert "single best estimate" not in several
     assert len(data_of(draws.read_text())["groups"]) == 2
+
+
+def test_the_methods_sentence_and_warnings_are_true_of_a_saved_model(tmp_path: Path) -> None:
+    path, model, page = (tmp_path / name for name in ("noise.csv", "model", "page.html"))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["a", "b", "c"])
+    frame[rng.random(frame.shape) < 0.2] = np.nan
+    frame.to_csv(path, index=False)
+    run("impute", path, "--estimate", "median", "--save-model", model, "--report", page)
+    text = Page(page.read_text(encoding="utf-8")).text
+    assert "the mean absolute error of expected values was" in text
+    assert "fitted to another table" not in text
+    frame.head(50).fillna({"b": 0.0, "c": 0.0}).to_csv(path, index=False)
+    run("impute", path, "--model", model, "--report", page)
+    assert "The model was fitted to another table, of 200 rows." in Page(page.read_text()).text
+    warned = {one["name"]: one["warnings"] for one in data_of(page.read_text())["columns"]}
+    assert warned["a"]
+    assert not warned["b"] + warned["c"]  # nothing of these is imputed here
 
 
 def test_the_terminal_says_once_that_best_guesses_vary_less(plain: Path) -> None:

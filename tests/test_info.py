@@ -27,7 +27,7 @@ from .conftest import TINY, ugly_frame
 def test_info_says_what_was_fitted(tmp_path: Path) -> None:
     path = tmp_path / "model"
     frame = ugly_frame()
-    fitted = DiffPuter(random_state=3, **TINY).fit(frame)
+    fitted = DiffPuter(random_state=3, skip=["town"], **TINY).fit(frame)
     fitted.save(path)
     command = [sys.executable, "-m", "diffputer", "info", str(path)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
@@ -42,7 +42,9 @@ def test_info_says_what_was_fitted(tmp_path: Path) -> None:
     assert scores is not None
     assert found["columns"][0]["held_out"]["error"] == scores["error"].iloc[0]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "'town'" in text
+    assert "'town': categorical, modelled, skipped" in text
+    assert text.count("skipped") == 1
+    assert "\nsettings:\n  " in text
     assert found["fit"]["fingerprint"][:16] in text
     assert DiffPuter.load(path).fit_facts_ == fitted.fit_facts_
     path.write_bytes(b"rubbish")
@@ -158,6 +160,12 @@ def test_a_summary_counts_what_was_done(plain: Path, tmp_path: Path) -> None:
         assert column["observed"] == len(frame) - missing
         assert column["outside"] == column["unseen"] == 0
         assert column["held_out"]["n"] > 0
+        assert (column["status"], column["skipped"]) == ("modelled", False)
+    assert found["columns"][0]["kind"] == "continuous"
+    report = tmp_path / "report.html"
+    for draws in ([], ["--draws", 2]):
+        run("impute", plain, "--summary", summary, "--set", "max_steps=3", "--report", report, *draws)
+        assert {"sample", "report"} <= json.loads(summary.read_text())["seconds"].keys()
 
 
 def test_a_summary_tells_of_failures_too(plain: Path, tmp_path: Path) -> None:

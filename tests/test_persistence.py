@@ -94,11 +94,13 @@ def test_a_loaded_model_can_be_fitted_again_whatever_its_columns_are_called(
         {"categorical_features": np.array([name == count for name in frame.columns])},
         {"categorical_features": frame.columns[[1]], "random_state": np.int64(3)},
         {"categorical_features": (1,)},
+        {"skip": [count, day]},
     ]):  # fmt: skip
         fitted = DiffPuter(**{"random_state": 0, **TINY_PAPER, **parameters}).fit(frame)
         fitted.save(tmp_path / f"{number}")
         loaded = DiffPuter.load(tmp_path / f"{number}", device="cpu")
         assert (loaded.bounds, loaded.schema) == (fitted.bounds, fitted.schema)
+        assert loaded.skip == fitted.skip
         if fitted.categorical_features is not None:
             assert list(loaded.categorical_features) == list(fitted.categorical_features)
         again = DiffPuter.load(tmp_path / f"{number}", device="cpu").fit(frame)

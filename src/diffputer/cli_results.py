@@ -40,12 +40,14 @@ def write_report_of(
 
     from .analysis.report import make_report
     from .reports import N_DRAWS, origin_of, write_report
+    from .runtime.stages import stage
     from .tables.matching import match_columns
     from .tables.paths import write_bytes
 
     title = "" if input == "-" else Path(input).name
     if not imputer.__sklearn_is_fitted__():  # nothing was missing
-        page = make_report(table.frame, completed[0], title=title, marker_words=table.marker_words)
+        with stage("report"):
+            page = make_report(table.frame, completed[0], title=title, marker_words=table.marker_words)
         write_bytes(path, page.encode())
     elif draws is None:
         part = match_columns(table, imputer.schema_).part
@@ -61,14 +63,15 @@ def write_report_of(
         )
     else:
         origin = dataclasses.replace(origin_of(imputer), command=command)
-        page = make_report(
-            table.frame,
-            completed,
-            schema=imputer.schema_,
-            origin=origin,
-            title=title,
-            marker_words=table.marker_words,
-        )
+        with stage("report"):
+            page = make_report(
+                table.frame,
+                completed,
+                schema=imputer.schema_,
+                origin=origin,
+                title=title,
+                marker_words=table.marker_words,
+            )
         write_bytes(path, page.encode())
 
 
@@ -86,6 +89,7 @@ def summarise_run(
 
     from .analysis.summary import as_cells, in_words, summarise
     from .analysis.verdicts import overall_error
+    from .analysis.wording import count, listed
     from .runtime.reporting import make_console, visible
 
     if imputer.__sklearn_is_fitted__():  # else nothing was missing
@@ -103,7 +107,7 @@ def summarise_run(
         if scores is not None and (overall := overall_error(scores, n_missing)) is not None:
             session.say(
                 f"error on held-out cells {overall[0]:.2f} standard deviations "
-                f"(column means: {overall[1]:.2f})"
+                f"(column means: {overall[1]:.2f}; {count(overall[2], 'cell')})"
             )
         if draws is None and any(line.n_missing > line.n_left for line in lines):
             session.say(
@@ -111,7 +115,7 @@ def summarise_run(
                 "correlations use --draws M",
                 "note",
             )
-    session.say(f"wrote {' and '.join(session.written)}")
+    session.say(f"wrote {listed(session.written)}")
 
 
 def check_report(path: str | None) -> None:
@@ -141,8 +145,10 @@ def show_model(facts: dict[str, Any], *, as_json: bool) -> str:
         held = column.get("held_out") or {}
         scores = [held.get(name) for name in ("error", "baseline")]
         score = "" if None in scores else f", error {scores[0]:.2f} against {scores[1]:.2f}, n={held['n']}"
-        lines.append(f"  {column['name']!r}: {column['kind']}, {column['status']}{score}")
-    lines += [f"  {name}={value}" for name, value in (facts["settings"] or {}).items()]
+        kept = ", skipped" if column.get("skip") else ""
+        lines.append(f"  {column['name']!r}: {column['kind']}, {column['status']}{kept}{score}")
+    if settings := facts["settings"]:
+        lines += ["settings:", *(f"  {name}={value}" for name, value in settings.items())]
     return "\n".join(lines)
 
 
@@ -266,6 +272,7 @@ def model_facts(facts: dict[str, Any]) -> dict[str, Any]:
             "name": column["name"],
             "kind": column["kind"],
             "status": column["status"],
+            "skipped": column.get("skip"),
             "observed": column.get("n_observed"),
             "missing": column.get("n_missing"),
             **({"held_out": column["held_out"]} if "held_out" in column else {}),
@@ -288,10 +295,13 @@ def column_facts(table: TableFile, completed: Any, imputer: DiffPuter) -> dict[s
     if imputer.__sklearn_is_fitted__():
         part = read_table(match_columns(table, imputer.schema_).part)
         shifts = {one.name: dataclasses.asdict(one) for one in find_shifts(imputer.schema_, part)}
-        scores = imputer.held_out_scores_
+        scores, known = imputer.held_out_scores_, {column.name: column for column in imputer.schema_}
         for column in facts["columns"]:
             name = column["name"]
             shift = shifts.get(name, {})
+            if name in known:
+                own = known[name]
+                column |= {"kind": str(own.kind), "status": str(own.status), "skipped": own.skip}
             column |= {key: shift[key] for key in shift if key not in column}
             observed = shift.get("observed") or 1
             column["outside_share"] = shift.get("outside", 0) / observed

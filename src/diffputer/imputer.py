@@ -211,8 +211,7 @@ planned_steps
             if self._holes(table).any():  # the same numbers as those of `overall_error` below
                 warn_if_useless(result.best, result.falls_back, self.time_budget, self.max_steps)
         self._take_over(result)
-        useless = result is not None and result.best.useless  # then the same is true of most columns
-        warn_of_weak(weak_columns(self.schema_, None if useless else self.held_out_scores_))
+        warn_of_weak(weak_columns(self.schema_, self.held_out_scores_))
         if self.held_out_scores_ is not None:
             n_missing = dict(zip(table.names, table.missing.sum(axis=0).tolist(), strict=True))
             if (overall := overall_error(self.held_out_scores_, n_missing)) is not None:

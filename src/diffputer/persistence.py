@@ -50,7 +50,7 @@ _DTYPES = {
 }  # fmt: skip
 _ERRORS = ("best_errors", "best_ratio_errors")
 _OF_THE_MACHINE = ("device", "progress", "checkpoint")
-_COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities")
+_COLUMN_PARAMETERS = ("bounds", "schema", "categorical_features", "derived", "inequalities", "skip")
 
 
 def write_file(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], facts: Any) -> None:

@@ -16,6 +16,7 @@ from .analysis.origin import Origin
 from .analysis.views import some_rows
 from .em import Engine
 from .runtime.devices import resolve_device
+from .runtime.stages import stage
 from .settings import check_number
 from .tables.markers import MarkerWord
 from .tables.paths import check_writable, write_bytes
@@ -84,18 +85,19 @@ def write_report(
     n_rows = len(X) if hasattr(X, "__len__") else X.num_rows
     rows = some_rows(n_rows, max_rows, np.random.default_rng(imputer.seed_))
     part = X if len(rows) == n_rows else take_rows(X, rows)
-    draws = imputer.sample(part, n_draws=n_draws)
-    page = make_report(
-        X,
-        draws,
-        schema=imputer.schema_,
-        origin=dataclasses.replace(origin_of(imputer), command=command),
-        rows=None if len(rows) == n_rows else rows,
-        title=title,
-        written=imputer.transform(part),
-        written_as=written_as,
-        marker_words=marker_words,
-    )
+    draws, written = imputer.sample(part, n_draws=n_draws), imputer.transform(part)
+    with stage("report", rows=n_rows):
+        page = make_report(
+            X,
+            draws,
+            schema=imputer.schema_,
+            origin=dataclasses.replace(origin_of(imputer), command=command),
+            rows=None if len(rows) == n_rows else rows,
+            title=title,
+            written=written,
+            written_as=written_as,
+            marker_words=marker_words,
+        )
     write_bytes(path, page.encode())
 
 

@@ -54,8 +54,8 @@ class EMRound:
 
     @property
     def useless(self) -> bool:
-        """Whether column means would have done as well on the held-out cells."""
-        return self.held_out_error >= self.baseline_error
+        """Whether column means would have done as well on the held-out cells, which were not all right."""
+        return self.held_out_error > 0 and self.held_out_error >= self.baseline_error
 
 
 def warn_if_useless(

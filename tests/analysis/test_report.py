@@ -389,3 +389,17 @@ def test_standard_deviations_are_those_of_pandas() -> None:
     column = data_of(make_report(frame, draws_of(frame)))["columns"][0]
     (line,) = [one for one in column["stats"] if one[0] == "standard deviation"]
     assert line[1] == f"{frame['x'].std():.4g}"
+
+
+def test_a_few_values_at_the_end_of_the_range_are_no_pile() -> None:
+    rng = np.random.default_rng(0)
+    stage = rng.integers(1, 5, 300).astype(float)
+    frame = pd.DataFrame({"stage": stage, "x": stage})
+    title = "Filled values pile up at the ends of the range"
+    for n, piles in ((6, False), (120, True)):
+        holed = frame.copy()
+        holed.loc[: n - 1, "stage"] = np.nan
+        full = holed.fillna({"stage": 4.0})
+        full.loc[: n // 2 - 1, "stage"] = 2.0  # half of them at the end, where a quarter is usual
+        (column, _) = data_of(make_report(holed, full))["columns"]
+        assert (title in [name for _, name, _ in column["warnings"]]) == piles

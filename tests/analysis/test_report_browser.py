@@ -69,15 +69,17 @@ def test_the_view_opens_at_a_column_with_missing_values_and_shows_what_was_writt
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.normal(size=40) for name in ("full", "gaps")})
     frame["town"] = rng.choice(["Bonn", "Rome"], 40)
-    frame.loc[::4, ["gaps", "town"]] = np.nan
+    frame.insert(1, "skipped", rng.normal(size=40))
+    frame.loc[::4, ["skipped", "gaps", "town"]] = np.nan
     best = frame.fillna({"gaps": frame["gaps"].mean(), "town": "Rome"})
-    (tmp_path / "page.html").write_text(make_report(frame, draws_of(frame, 3), written=best))
+    draws = [one.assign(skipped=frame["skipped"]) for one in draws_of(frame, 3)]
+    (tmp_path / "page.html").write_text(make_report(frame, draws, written=best))
     browser.open(tmp_path / "page.html")
     assert browser.run("return document.querySelector('#shown h3').textContent") == "gaps"
     heads = "return [...document.querySelectorAll('#shown thead th')].map(one => one.textContent)"
     assert len(browser.run(heads)) == 4
     assert browser.run("return document.querySelectorAll('#shown path.dl, #shown path.fl').length") == 2
-    browser.run("location.hash = '#c2'")
+    browser.run("location.hash = '#c3'")
     bars = "return document.querySelectorAll('#shown rect.o, #shown rect.f, #shown rect.d').length"
     assert browser.until(bars, 9) >= 6
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from diffputer import DataWarning, DiffPuter, InputError
 from diffputer.analysis.verdicts import weak_columns
+from diffputer.comparing.applying import fill_with
+from diffputer.trace import EMRound
 
 from ..cli_tools import run
 
@@ -117,6 +120,35 @@ def test_little_evidence_is_warned_of_once_with_reasons() -> None:
     assert set(weak) == {"few", "noise"}
     assert weak["few"][:2] == ("45 known values", "89% missing")
     assert imputer.transform(frame).notna().all().all()
+
+
+def test_columns_without_skill_are_named_also_where_the_whole_table_has_none() -> None:
+    useless = []
+    for seed in range(6):  # by luck a few held-out cells of noise may seem to be imputed well
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame({"x": rng.normal(size=200), "town": rng.choice(["Ulm", "Jena", "Bonn"], 200)})
+        frame = frame.mask(rng.random(frame.shape) < 0.2)
+        with pytest.warns(DataWarning) as caught:
+            imputer = DiffPuter(random_state=0, max_steps=1).fit(frame)
+        said = " ".join(str(one.message) for one in caught)
+        useless.append("no better than column means" in said)
+        weak = weak_columns(imputer.schema_, imputer.held_out_scores_)
+        assert all(f"{one.column!r} ({one.reasons[0]}" in said for one in weak)
+        assert weak or not useless[-1]
+    assert any(useless)
+
+
+def test_held_out_cells_that_are_all_right_are_not_called_useless() -> None:
+    line = EMRound(1, 10, 0.1, 0.1, 0.0, 0.0, 0.0, 1.0, 1.0)
+    assert not line.useless
+    assert dataclasses.replace(line, held_out_error=0.2, baseline_error=0.2).useless
+    assert dataclasses.replace(line, held_out_error=0.2).useless
+
+
+def test_a_method_that_a_comparison_applies_names_little_evidence_too() -> None:
+    frame = penguins()[["mass", "flipper", "diagnosis"]]
+    with pytest.warns(DataWarning, match="little evidence: 'diagnosis' .* before you use them.$"):
+        assert fill_with(frame, "mean").notna().all().all()
 
 
 def test_a_column_without_a_value() -> None:

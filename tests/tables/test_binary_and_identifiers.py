@@ -126,6 +126,7 @@ def test_declared_kinds_encode_as_ever() -> None:
         ("id", np.arange(80)[::-1] * 7),
         ("PassengerId", np.arange(1, 81)),
         ("patient_id", np.arange(80) + 1000),
+        ("ID", np.arange(80) % 74 * 7 + 1000),  # some rows are there twice
         ("Unnamed: 0", np.arange(80) * 3),
         ("", np.arange(80)),
         ("rownames", np.arange(1, 81)),
@@ -152,6 +153,8 @@ def test_identifiers_inform_no_other_column(name: str, values: Any) -> None:
         ("year", np.arange(1940, 2020)),
         ("index", np.arange(80) * 3),  # an index of something
         ("patient_id", np.arange(80) // 2),  # two rows of each
+        ("patient_id", np.arange(80) % 70),
+        ("Unnamed: 0", np.arange(80) % 74),
         ("t", np.arange(80)),
         ("user_id", np.arange(80) + 0.5),
     ],

@@ -114,7 +114,7 @@ def test_semicolons_and_decimal_commas(tmp_path):
 
 def test_markers_of_missing_cells(tmp_path):
     path = put(tmp_path, "a.csv", "x,y\n1,-\n ?,a\n2, null \n3,None\n-999,b\n")
-    with pytest.warns(DataWarning, match=r"Column 'x' is read as text.*--missing '\?'"):
+    with pytest.warns(DataWarning, match=r"Column 'x' is read as text.*--missing '\?', .*--missing 'x=\?'"):
         table = read_table_file(path)
     assert table.frame["y"].isna().tolist() == [False, False, True, False, False]  # None may be an answer
     table = read_table_file(path, missing=["?", "-999", "-", "None"])

@@ -113,7 +113,7 @@ def _numbers(
     return {
         "stats": stats,
         "sure": sure,
-        "piled": _rounded(max(e - u for e, u in zip(ends, usual, strict=True))),
+        "piled": _rounded(max(_beyond(e, u, filled.shape[1]) for e, u in zip(ends, usual, strict=True))),
         "chart": _histograms(column, observed, filled, where, rng, guess) if observed.size else None,
     }
 
@@ -162,6 +162,11 @@ def _length(column: Column, value: float) -> str:
     if column.kind in _MOMENTS:
         return write_number(Column(column.name, Kind.DURATION), value)
     return _without_comma(write_number(column, value))
+
+
+def _beyond(share: float, usual: float, n: int) -> float:
+    """How far the share of n cells lies above the usual one; 0 within two standard errors."""
+    return 0.0 if share - usual <= 2 * math.sqrt(usual * (1 - usual) / max(n, 1)) else share - usual
 
 
 def _ends(values: Floats) -> tuple[float, float]:

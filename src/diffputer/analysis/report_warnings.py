@@ -85,7 +85,8 @@ def find_warnings(
         serious = {place for one in judged if one.severity == SERIOUS for place in one.columns}
         scores = scores[[places.get(name) not in serious for name in scores.index]]
     weak = {places[one.column]: ", ".join(one.reasons) for one in weak_columns(view.schema, scores)}
-    if weak := {place: words for place, words in weak.items() if not left[place]}:
+    gaps = {place for place in weak if view.missing[:, place].any()}  # here, if not in the table of the fit
+    if weak := {place: words for place, words in weak.items() if place in gaps and not left[place]}:
         found.append(Concern(LOOK, WEAK_TITLE, WEAK_WORDS, weak))
     if n_draws == 1 and view.missing.any():
         words = "One completed table cannot show how far filled values might be off. Ask for several draws."

@@ -118,19 +118,32 @@ def methods_text(facts: Facts) -> str:
         )
     else:
         words.append(f"Missing values were imputed once{by}{made}.")
+    if origin.method.startswith("DiffPuter") and (n_rows := _rows_of_another_fit(facts)):
+        words.append(f"The model was fitted to another table, of {count(n_rows, 'row')}.")
     if (scores := overall_errors(facts)) is not None:
+        of = " of expected values" if origin.parameters.get("estimate") == "median" else ""
         cells = "observed cells"
         if scores[2]:
             cells = f"{scores[2]:,} observed cells of the columns with missing values"
         words.append(
-            f"On {cells} that were hidden from the fit, the mean absolute error was "
+            f"On {cells} that were hidden from the fit, the mean absolute error{of} was "
             f"{scores[0]:.2f} standard deviations (a wrong category counts as one), against "
             f"{scores[1]:.2f} for column means and most frequent categories."
         )
     if facts.n_left:
         names = [one.column.name for one in facts.columns if one.n_left]
-        words.append(f"{count(facts.n_left, 'cell')} stay missing, in {_list(names)}.")
+        stay = "stays" if facts.n_left == 1 else "stay"
+        words.append(f"{count(facts.n_left, 'cell')} {stay} missing, in {_list(names)}.")
     return " ".join(words)
+
+
+def _rows_of_another_fit(facts: Facts) -> int:
+    """Rows of the table that the model was fitted to, or 0 if it was one like this."""
+    same = all(
+        (one.column.n_missing, one.column.n_observed) == (one.n_missing, one.n_rows - one.n_missing)
+        for one in facts.columns
+    )
+    return 0 if same else max(one.column.n_missing + one.column.n_observed for one in facts.columns)
 
 
 def _why(column: Column) -> str:

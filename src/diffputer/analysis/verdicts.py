@@ -26,11 +26,12 @@ SPREAD = 0.8  # deviation, between cells, of the difference of both errors, in u
 FEW_KNOWN = 50  # observed values below which a column is imputed from little evidence
 MOSTLY_MISSING = 0.8  # share of missing values above which it is
 WEAK_TITLE = "Columns imputed from little evidence"
-WEAK_WORDS = (
+_WEAK_WORDS = (
     f"Fewer than {FEW_KNOWN} values are known, more than {MOSTLY_MISSING:.0%} are missing, or held-out "
     "values were not imputed clearly better than by the column's mean or most frequent category. Check these "
-    "columns before you use them, or name them in skip to keep their missing values."
+    "columns before you use them"
 )
+WEAK_WORDS = f"{_WEAK_WORDS}, or name them in skip to keep their missing values."
 _MOST_NAMED = 12
 
 
@@ -175,12 +176,12 @@ def _ratio_text(line: Any) -> str:
     return f"{error / baseline:.2f} ± {_reach(error, baseline, n, **more):.2f}"
 
 
-def warn_of_weak(columns: Sequence[WeakColumn]) -> None:
+def warn_of_weak(columns: Sequence[WeakColumn], *, can_skip: bool = True) -> None:
     """Warn once of all columns that are imputed from little evidence, as the report words it."""
     if columns:
         shown = ", ".join(f"{one.column!r} ({', '.join(one.reasons)})" for one in columns[:_MOST_NAMED])
         more = f" and {len(columns) - _MOST_NAMED:,} more" if len(columns) > _MOST_NAMED else ""
-        warn_about_data(f"{WEAK_TITLE}: {shown}{more}. {WEAK_WORDS}")
+        warn_about_data(f"{WEAK_TITLE}: {shown}{more}. {WEAK_WORDS if can_skip else f'{_WEAK_WORDS}.'}")
 
 
 def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tuple[float, float, int] | None:

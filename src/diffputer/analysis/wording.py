@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,18 @@ def count(number: int, word: str) -> str:
     ('1 row', '2,000 rows')
     """
     return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names as a list of a sentence.
+
+    Examples
+    --------
+    >>> listed(["a.csv"]), listed(["a.csv", "b", "c"])
+    ('a.csv', 'a.csv, b and c')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def as_text(frame: pd.DataFrame, *, most: int = MOST_LINES, digits: int = 3) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..analysis.verdicts import warn_of_weak, weak_columns
 from ..errors import warn_about_data
 from ..methods.contract import Method
 from ..methods.ours import Ours
@@ -85,4 +86,5 @@ def fill_with(
         x = coded.x.copy()
         if wanted.any():
             x[wanted] = coded.read(made.fit_transform(coded.show(), coded.categorical, seed), wanted)
+    warn_of_weak(weak_columns(encoder.schema), can_skip=False)
     return encoder.fill(read, x)

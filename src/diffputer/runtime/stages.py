@@ -18,7 +18,7 @@ def stage(name: str, **facts: int) -> Iterator[None]:
     Parameters
     ----------
     name : str
-        read, encode, train, impute, sample, uncertainty, decode, compare or write.
+        read, encode, train, impute, sample, uncertainty, decode, compare, report or write.
     **facts : int
         More attributes of the record.
     """

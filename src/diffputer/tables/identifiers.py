@@ -4,8 +4,10 @@ A model that reads them learns the order of the file. The content alone cannot t
 to 153 and the years of a series are runs of consecutive integers too, and inform other columns. So the name
 must say it as well, but for row numbers with missing values, which a model would impute with duplicates:
 
-* a name that means an identifier (``id``, ``PassengerId``, ``patient_id``, ``uuid``, ``rownames``) or that
-  a file did not have (empty, ``Unnamed: 0``): any whole numbers that are all distinct;
+* a name that ends in a word for an identifier (``id``, ``PassengerId``, ``patient_id``, ``uuid``): any whole
+  numbers of which more than 90 % are distinct, as some rows of real tables are there twice;
+* a name of row labels (``rownames``) or that a file did not have (empty, ``Unnamed: 0``): any whole numbers
+  that are all distinct;
 * a name that often does (``index``, ``row``, ``obs``, ``no``): a complete run that starts at 0 or 1;
 * a name that R invents for a column without one (``X``, ``...1``): the first column, and a complete
   run in the order of the rows;
@@ -26,6 +28,7 @@ import pyarrow.types as pt
 from diffputer.tables.cells import Cells, Floats
 
 FEWEST = 10  # values; fewer distinct ones say nothing
+MOSTLY_DISTINCT = 0.9  # share of distinct values above which a column named id is one, as among text
 _LAST_WORDS = {"id", "uuid", "guid"}
 _CLEAR = {"", "rowid", "rowname", "rownames", "pk"}
 _OFTEN = {"index", "idx", "key", "row", "rownumber", "rownum", "rowno", "no", "nr", "obs", "observation"}
@@ -48,14 +51,18 @@ def is_identifier(name: Hashable, position: int, cells: Cells) -> bool:
         return False
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", " ", name).casefold().split()
     joined = "".join(words)
-    clear = joined in _CLEAR or words[0] == "unnamed" or words[-1] in _LAST_WORDS
+    named = bool(words) and words[-1] in _LAST_WORDS
+    clear = joined in _CLEAR or words[0] == "unnamed" or named
     values = cells.numbers()
     observed = values[~np.isnan(values)]
     if len(observed) < len(values) and _follows_rows(values):
         return True
     if not clear and joined not in _OFTEN and (name not in _INVENTED or position > 0):
         return False
-    if len(observed) < FEWEST or _n_distinct(cells, observed) < len(observed):
+    n_distinct = _n_distinct(cells, observed)
+    if len(observed) >= FEWEST and named and n_distinct > MOSTLY_DISTINCT * len(observed):
+        return True
+    if len(observed) < FEWEST or n_distinct < len(observed):
         return False
     if clear:
         return True

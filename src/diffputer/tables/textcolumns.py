@@ -292,7 +292,8 @@ def describe_columns(
         elif columns[j].kind == "text" and (word := stray_marker(cells, marks)) is not None:
             warn_about_data(
                 f"Column {name!r} is read as text: all its cells are numbers but those that hold {word!r}. "
-                f"If that marks a missing cell, say so with --missing {word!r}."
+                f"If that marks a missing cell, say so with --missing {word!r}, or, for this column alone, "
+                f"--missing {f'{name}={word}'!r}."
             )
     return columns
 

@@ -214,7 +214,8 @@ function describe(place, room) {
   return article;
 }
 
-let current = Math.max(0, data.columns.findIndex(column => column.missing > 0)), every = false;
+const opened = [column => column.missing > column.left, column => column.missing > 0].map(one => data.columns.findIndex(one));
+let current = Math.max(0, opened.find(place => place >= 0) ?? 0), every = false;
 
 function showColumn(place, { focus = false } = {}) {
   current = Math.max(0, Math.min(data.columns.length - 1, place));
