@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import feather
 
 from diffputer.errors import InputError, MemoryLimitError
 from diffputer.runtime import memory
@@ -206,6 +207,25 @@ def test_the_limit_holds_for_other_compressed_files(tmp_path: Path, name: str, c
         read_table_file(path, max_gib=0.001)
     done = run("impute", path, "--max-gib", "0.001", "-o", tmp_path / "out.csv", code=2)
     assert "--max-gib" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "nothing"])
+def test_the_limit_counts_what_a_file_stores_once(tmp_path: Path, kind: str) -> None:
+    n = 4_000
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 10_000]))
+    path = tmp_path / ("a.parquet" if kind == "text" else "a.feather")
+    if kind == "text":
+        pq.write_table(pa.table({"a": range(n), "b": values}), path, store_schema=False)
+    elif kind == "dictionary":
+        levels = pa.array([f"{k}" + "x" * 10_000 for k in range(n)])
+        table = pa.table({"a": range(n), "b": pa.DictionaryArray.from_arrays(pa.array([0] * n), levels)})
+        feather.write_feather(table, path, compression="zstd")
+    else:
+        feather.write_feather(pa.table({"a": pa.nulls(40_000_000)}), path)
+    assert path.stat().st_size < 1 << 20
+    assert read_table_file(path, max_gib=0.1).frame.num_columns
+    with pytest.raises(InputError, match=r"at most 0.03 GiB"):
+        read_table_file(path, max_gib=0.03)
 
 
 def test_arrow_out_of_memory_is_no_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
