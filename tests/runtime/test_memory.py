@@ -15,6 +15,7 @@ import pytest
 import torch
 from pyarrow import feather
 
+from diffputer import DiffPuter
 from diffputer.errors import InputError, MemoryLimitError
 from diffputer.runtime import memory
 from diffputer.runtime.memory import check_memory, enough_memory, free_bytes
@@ -174,6 +175,31 @@ except MemoryError as error:
 @pytest.mark.parametrize("method", ["fit", "transform", "sample", "uncertainty"])
 def test_a_process_without_memory_ends_in_a_sentence(method: str) -> None:
     done = subprocess.run([sys.executable, "-c", LIMITED, method], capture_output=True, text=True)
+    assert done.stdout.split() == ["MemoryLimitError", "True", "True"], done.stderr
+
+
+LOADED = """
+import resource, sys
+from diffputer import DiffPuter
+DiffPuter.load(sys.argv[1])
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20), resource.RLIM_INFINITY))
+try:
+    DiffPuter.load(sys.argv[1])
+except MemoryError as error:
+    print(type(error).__name__, "model" in str(error), "iB" in str(error))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_a_model_that_does_not_fit_into_memory_is_not_damaged(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(100, 3))
+    x[x > 1] = np.nan
+    settings = {"max_steps": 1, "held_out": 0, "mlp_width": 1_500, "boosted_trees": 0}
+    DiffPuter(random_state=0, **settings).fit(x).save(tmp_path / "model")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout.split() == ["MemoryLimitError", "True", "True"], done.stderr
 
 
