@@ -73,8 +73,25 @@ def test_random_splits_are_not_reported() -> None:
         schema = describe(read_table(frame[chosen]))
         for shift in find_shifts(schema, read_table(frame[~chosen])):
             assert not shift.far_outside, shift
+            assert not shift.many_outside, shift
             assert not shift.missing_shifted, shift
             assert not shift.categories_shifted, shift
+
+
+@pytest.mark.parametrize("n", [20, 400])
+def test_other_units_and_signs_are_reported_although_no_value_is_far_outside(
+    fitted: DiffPuter, n: int
+) -> None:
+    new = frame_of(n, seed=6)
+    new["count"] = -1 - new["count"]
+    new["day"] += pd.Timedelta(days=365)  # later dates are what one expects of new rows
+    with pytest.warns(DataWarning, match=r"many values outside the fitted range: 'count' \(") as caught:
+        fitted.transform(new)
+    assert len(caught) == 1
+    found = {shift.name: shift for shift in find_shifts(fitted.schema_, read_table(new))}
+    assert [name for name, shift in found.items() if shift.many_outside] == ["count"]
+    assert found["count"].outside == found["count"].observed
+    assert not found["count"].far_outside
 
 
 def test_shifts_are_counted_by_column(fitted: DiffPuter) -> None:

@@ -39,10 +39,13 @@ class ModelFileError(DiffputerError, ValueError):
 
 @contextmanager
 def damage_as_error(what: str, remedy: str) -> Iterator[None]:
-    """Turn whatever building objects from a file raises into :class:`ModelFileError`, with the reason."""
+    """Turn whatever building objects from a file raises into :class:`ModelFileError`, with the reason.
+
+    Memory that runs out is no damage and stays what it is.
+    """
     try:
         yield
-    except ModelFileError:
+    except (ModelFileError, MemoryError):
         raise
     except Exception as error:
         reason = str(error).strip() or type(error).__name__

@@ -104,7 +104,7 @@ def read_container(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, R
         found: Any = deserialize(data)  # type: ignore[no-untyped-call]
         metadata = _parse(data[8 : 8 + struct.unpack("<Q", data[:8])[0]].decode()).get("__metadata__", {})
         del data
-    except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise ModelFileError(
             f"{name!r} cannot be read as a {kind}: it is truncated or another sort of file ({error}). "
             f"{remedy}"

@@ -38,6 +38,7 @@ from .modelfiles import (
     to_text,
     write_container,
 )
+from .runtime.memory import enough_memory
 from .settings import ConditionalSettings, MaskedSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.schema import Schema, from_plain, to_plain
@@ -132,8 +133,10 @@ def _model_facts(
 
 def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a fitted imputer: encoder, result, seed, parameters, named, fit."""
-    tensors, facts = read_file(path, MODEL)
-    with damage_as_error(repr(str(path)), REMEDIES[MODEL]):
+    needs = f"The model {str(path)!r}", "Free memory."
+    with enough_memory(*needs):
+        tensors, facts = read_file(path, MODEL)
+    with damage_as_error(repr(str(path)), REMEDIES[MODEL]), enough_memory(*needs):
         encoder = TableEncoder.from_dict(facts["encoder"])
         encoder.check()
         if (facts["result"] is None) != (encoder.width == 0):

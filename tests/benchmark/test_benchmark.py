@@ -330,6 +330,19 @@ def test_a_write_that_the_disk_cuts_short_leaves_the_file_as_it_was(tmp_path, mo
     assert path.read_bytes() == before
 
 
+def test_results_have_the_permissions_that_the_user_gives_new_files(tmp_path):
+    path, before = tmp_path / "results.csv", os.umask(0o077)
+    try:
+        append_rows(path, [dict.fromkeys(FIELDS, "x")])
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    add_columns(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_file_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "results.csv"
     path.write_text("a,b\n1,2\n")

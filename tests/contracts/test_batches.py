@@ -109,6 +109,8 @@ def pandas_table() -> pd.DataFrame:
         "np.float32": lambda k: np.float32(k / 8),
         "np.datetime64": lambda k: np.datetime64("2020-01-01", "s") + k,
         "np.timedelta64": lambda k: np.timedelta64(k, "s"),
+        "np.datetime64, days": lambda k: np.datetime64("2020-01-01") + k,
+        "np.timedelta64, hours": lambda k: np.timedelta64(k, "h"),
         "int": int,
         "float": lambda k: k / 8,
         "int or float": lambda k: k if k % 2 else k / 8,

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import feather
 
+from diffputer import DiffPuter
 from diffputer.errors import InputError, MemoryLimitError
 from diffputer.runtime import memory
 from diffputer.runtime.memory import check_memory, enough_memory, free_bytes
@@ -176,6 +178,31 @@ def test_a_process_without_memory_ends_in_a_sentence(method: str) -> None:
     assert done.stdout.split() == ["MemoryLimitError", "True", "True"], done.stderr
 
 
+LOADED = """
+import resource, sys
+from diffputer import DiffPuter
+DiffPuter.load(sys.argv[1])
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (20 << 20), resource.RLIM_INFINITY))
+try:
+    DiffPuter.load(sys.argv[1])
+except MemoryError as error:
+    print(type(error).__name__, "model" in str(error), "iB" in str(error))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_a_model_that_does_not_fit_into_memory_is_not_damaged(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(100, 3))
+    x[x > 1] = np.nan
+    settings = {"max_steps": 1, "held_out": 0, "mlp_width": 1_500, "boosted_trees": 0}
+    DiffPuter(random_state=0, **settings).fit(x).save(tmp_path / "model")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == ["MemoryLimitError", "True", "True"], done.stderr
+
+
 def test_a_gzipped_file_is_decompressed_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "zeros.csv.gz"
     path.write_bytes(gzip.compress(b"a,b\n" + b"0,1\n" * 1_000_000))
@@ -206,6 +233,25 @@ def test_the_limit_holds_for_other_compressed_files(tmp_path: Path, name: str, c
         read_table_file(path, max_gib=0.001)
     done = run("impute", path, "--max-gib", "0.001", "-o", tmp_path / "out.csv", code=2)
     assert "--max-gib" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "nothing"])
+def test_the_limit_counts_what_a_file_stores_once(tmp_path: Path, kind: str) -> None:
+    n = 4_000
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 10_000]))
+    path = tmp_path / ("a.parquet" if kind == "text" else "a.feather")
+    if kind == "text":
+        pq.write_table(pa.table({"a": range(n), "b": values}), path, store_schema=False)
+    elif kind == "dictionary":
+        levels = pa.array([f"{k}" + "x" * 10_000 for k in range(n)])
+        table = pa.table({"a": range(n), "b": pa.DictionaryArray.from_arrays(pa.array([0] * n), levels)})
+        feather.write_feather(table, path, compression="zstd")
+    else:
+        feather.write_feather(pa.table({"a": pa.nulls(40_000_000)}), path)
+    assert path.stat().st_size < 1 << 20
+    assert read_table_file(path, max_gib=0.1).frame.num_columns
+    with pytest.raises(InputError, match=r"at most 0.03 GiB"):
+        read_table_file(path, max_gib=0.03)
 
 
 def test_arrow_out_of_memory_is_no_damaged_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

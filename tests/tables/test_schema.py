@@ -40,6 +40,15 @@ def test_prints_as_an_aligned_table(schema: Schema) -> None:
     assert "passed through" in lines[6]
 
 
+def test_printing_shows_control_characters_and_sends_none() -> None:
+    attack = "\x1b]0;title\x07\x9b2J\u202e\r\n"
+    levels = (f"a{attack}b", "c")
+    text = str(Schema((Column(f"x{attack}y", Kind.CATEGORICAL, levels=levels, n_observed=2),)))
+    assert len(text.splitlines()) == 2
+    assert text.count(r"\x1b]0;title\x07\x9b2J\u202e") == 2
+    assert text.replace("\n", "").isprintable()
+
+
 def test_json_round_trip_is_exact(schema: Schema) -> None:
     assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, warn_about_data
+from ..tables.paths import write_bytes
 
 try:
     import fcntl
@@ -130,26 +131,20 @@ def replace_rows(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]]
     target = Path(path)
     lines = [_format_line(list(FIELDS))]
     lines += [_format_line([row.get(name) for name in FIELDS]) for row in rows]
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    with os.fdopen(handle, "w", newline="", encoding="utf-8") as file:
-        file.writelines(lines)
-    os.chmod(temporary, target.stat().st_mode)
-    os.replace(temporary, target)
+    write_bytes(target, "".join(lines).encode())
 
 
 def _create(target: Path, fields: Sequence[str]) -> None:
     """Make a file with a header; it appears whole or not at all, and never replaces one."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
-        os.write(handle, _format_line(list(fields)).encode())
-        os.close(handle)
-        os.chmod(temporary, 0o644)
+        temporary.write_bytes(_format_line(list(fields)).encode())
         os.link(temporary, target)
     except FileExistsError:
         pass  # another process was faster
     finally:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
 
 
 def _append(target: Path, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """Small, wide and long tables: seconds, rows a second, memory and error of the default engine, as one row.
 
-    python -m diffputer.benchmark.shapes --rows 2000 --columns 500 --out shapes.csv
+    python -P -m diffputer.benchmark.shapes --rows 2000 --columns 500 --out shapes.csv
 
 Numbers are of five common factors, and half of the variance of a column is its own. The table is fitted and
 completed, then as many new rows of it as wanted, from a data frame and back, three times; and a block of rows

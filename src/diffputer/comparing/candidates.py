@@ -53,7 +53,7 @@ class Candidate:
             try:
                 find_python()
             except SettingError:
-                return "it is not installed (python -m diffputer.methods.hyperimpute FOLDER does that)"
+                return "it is not installed (python -P -m diffputer.methods.hyperimpute FOLDER does that)"
         if self.name == "miceforest" and importlib.util.find_spec("miceforest") is None:
             return "it is not installed (pip install 'diffputer[rivals]')"
         return ""

@@ -244,9 +244,15 @@ def cells_of_numpy(values: npt.NDArray[Any], name: object = "") -> Cells:
     if kind == "f" and values.dtype.itemsize not in (4, 8):
         storage = _float_storage(values.dtype)
         return Cells(storage, pa.array(values.astype(np.float64), from_pandas=True))
-    if kind in "mM" and np.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
-        values = values.astype(f"{kind}8[s]")  # Arrow knows no hours, days or months
+    if kind in "mM":
+        values = _in_arrow_unit(values)
     return cells_of_arrow(pa.array(values, from_pandas=True))
+
+
+def _in_arrow_unit(values: Any) -> Any:
+    """Dates or durations of numpy in seconds if their unit is one that Arrow lacks: hours, days, months."""
+    known = np.datetime_data(values.dtype)[0] in ("s", "ms", "us", "ns")
+    return values if known else values.astype(f"{values.dtype.kind}8[s]")
 
 
 def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
@@ -279,7 +285,7 @@ def _cells_of_objects(values: npt.NDArray[Any], name: object) -> Cells:
             )
         clean = values.copy()
         clean[holes] = None
-        clean[~holes] = [_without_pandas(value) for value in observed]
+        clean[~holes] = [_for_arrow(value) for value in observed]
         try:
             cells = cells_of_arrow(pa.array(clean))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
@@ -305,8 +311,10 @@ def _cells_of_integers(observed: list[int], holes: Booleans, name: object) -> Ce
     )
 
 
-def _without_pandas(value: Any) -> Any:
+def _for_arrow(value: Any) -> Any:
     """Timestamps and Timedeltas as datetimes and timedeltas: older pyarrow mistakes their unit."""
+    if isinstance(value, np.timedelta64):
+        return _in_arrow_unit(value)
     if isinstance(value, pd.Timestamp):
         return value.to_pydatetime(warn=False)
     return value.to_pytimedelta() if isinstance(value, pd.Timedelta) else value

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from diffputer.errors import InputError, warn_about_data
 from diffputer.runtime.memory import check_memory, enough_memory
@@ -412,6 +413,7 @@ def _read_arrow(data: bytes, kind: Kind, name: str, max_gib: float) -> pa.Table:
             declared = _declared_bytes(file)
             check_size(declared, len(data), max_gib, name)
             check_memory(declared, f"The table {name}", "Take fewer rows or columns, or free memory.")
+            _check_repeated_text(file, data, max_gib, name)
             groups = (file.read_row_group(k) for k in range(file.num_row_groups))
             schema = file.schema_arrow
         elif data.startswith(b"ARROW1"):
@@ -424,7 +426,7 @@ def _read_arrow(data: bytes, kind: Kind, name: str, max_gib: float) -> pa.Table:
         parts, size = [], 0
         for part in groups:
             parts.append(part if isinstance(part, pa.Table) else pa.Table.from_batches([part]))
-            size += _bytes_of(parts[-1])
+            size += _bytes_of(parts[-1], is_first=len(parts) == 1)
             check_size(size, len(data), max_gib, name)
         table = pa.concat_tables(parts) if parts else schema.empty_table()
     except MemoryError:  # Arrow's is an ArrowException too
@@ -459,10 +461,26 @@ def _width(kind: pa.DataType) -> int:
         return 8
 
 
-def _bytes_of(part: pa.Table) -> int:
-    """Bytes of a part of a table, without the dictionaries that it may share with others."""
+def _check_repeated_text(file: pq.ParquetFile, data: bytes, max_gib: float, name: str) -> None:
+    """Refuse text that is stored once and repeated by a dictionary, if it is larger than allowed as cells."""
+    text = [field.name for field in file.schema_arrow if _is_text(field.type)]
+    coded, size = pq.ParquetFile(pa.BufferReader(data), read_dictionary=text), 0
+    for group in range(file.num_row_groups if text else 0):
+        for column in coded.read_row_group(group, columns=text).columns:
+            for one in (chunk for chunk in column.chunks if pt.is_dictionary(chunk.type)):
+                size += pc.sum(pc.binary_length(one.dictionary).take(one.indices)).as_py() or 0
+        check_size(size, len(data), max_gib, name)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pt.is_string, pt.is_large_string, pt.is_binary, pt.is_large_binary))
+
+
+def _bytes_of(part: pa.Table, is_first: bool) -> int:
+    """Bytes of a part of a table, at least one for a cell; shared dictionaries count in the first part."""
     arrays = [array for column in part.columns for array in column.chunks]
-    return sum(int((one.indices if pa.types.is_dictionary(one.type) else one).nbytes) for one in arrays)
+    parts = [one.indices if pt.is_dictionary(one.type) and not is_first else one for one in arrays]
+    return int(max(sum(one.nbytes for one in parts), part.num_rows * part.num_columns))
 
 
 def _without_index(whole: pa.Table, file_format: FileFormat) -> TableFile:

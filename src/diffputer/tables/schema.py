@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 
 from diffputer.errors import InputError
+from diffputer.runtime.reporting import visible
 from diffputer.tables.columntypes import ColumnType
 from diffputer.tables.markers import StatedWords
 from diffputer.tables.textcolumns import TextColumn
@@ -280,7 +281,8 @@ class Schema:
         for column in self.columns:
             share = column.n_missing / max(column.n_observed + column.n_missing, 1)
             status = "skipped" if column.skip else str(column.status)
-            rows.append((str(column.name), column.kind, status, _contents(column), f"{share:.1%}"))
+            name, contents = (visible(" ".join(one.split())) for one in (str(column.name), _contents(column)))
+            rows.append((name, column.kind, status, contents, f"{share:.1%}"))
         width = [max(len(row[k]) for row in rows) for k in range(5)]
         return "\n".join(
             "  ".join(cell.ljust(width[k]) for k, cell in enumerate(row[:4])) + "  " + row[4].rjust(width[4])

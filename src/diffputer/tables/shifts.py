@@ -3,6 +3,10 @@
 Far outside
     A number beyond the fitted range by more than eight widths of that range. Of 384 random splits of 64
     real tables, heavy tails reached seven; codes such as 999 among percentages are beyond.
+Many outside
+    More than a tenth of the numbers beyond the fitted range, more than chance gives: the share of new values
+    beyond the range of n fitted ones has a Beta(2, n - 1) distribution. Other units or signs are found so.
+    Dates are left out: those of new rows are often later.
 Missing share, category frequencies
     They have shifted where the difference is large (more than 0.1 of all cells) and chance would hardly ever
     give it (one test in a million), so that small batches and random splits are not reported.
@@ -15,13 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.stats import betabinom, chi2
 
 from diffputer.errors import warn_about_data
 from diffputer.tables.cells import Family
 from diffputer.tables.frames import Table
 from diffputer.tables.levels import level_indices, levels_of
-from diffputer.tables.schema import Column, Schema, Status
+from diffputer.tables.schema import Column, Kind, Schema, Status
 
 #: Differences of shares that are worth a warning, and how rarely chance may give them.
 LARGE, BY_CHANCE = 0.1, 1e-6
@@ -42,6 +46,8 @@ class ColumnShift:
     """Numbers outside the fitted range."""
     far_outside: int = 0
     """Those beyond it by more than eight times its width."""
+    many_outside: bool = False
+    """Whether more are outside than chance gives."""
     unseen: int = 0
     """Cells whose category was not there at the fit."""
     missing_shifted: bool = False
@@ -82,11 +88,16 @@ def _shift(column: Column, table: Table, position: int) -> ColumnShift:
     return ColumnShift(column.name, n_observed, n_missing, missing_shifted=shifted, **counts)
 
 
-def _outside(column: Column, values: Any) -> dict[str, int]:
+def _outside(column: Column, values: Any) -> dict[str, Any]:
     low, high = column.observed_range
     width = high - low
+    outside = int(((values < low) | (values > high)).sum())
+    many = column.kind != Kind.DATETIME and column.n_observed > 1 and outside > LARGE * len(values)
     return {
-        "outside": int(((values < low) | (values > high)).sum()),
+        "outside": outside,
+        "many_outside": bool(
+            many and betabinom.sf(outside - 1, len(values), 2, column.n_observed - 1) < BY_CHANCE
+        ),
         "far_outside": int(((values < low - FAR * width) | (values > high + FAR * width)).sum()),
     }
 
@@ -120,6 +131,7 @@ def _differ(before: Sequence[int], now: Any) -> bool:
 def warn_about_shifts(shifts: Sequence[ColumnShift]) -> None:
     """Warn once, with counts, of columns that differ from those of the fit."""
     far = [f"{one.name!r} ({one.far_outside:,} of {one.observed:,})" for one in shifts if one.far_outside]
+    many = [f"{one.name!r} ({one.outside:,} of {one.observed:,})" for one in shifts if one.many_outside]
     missing = [
         f"{one.name!r} ({one.missing:,} of {one.missing + one.observed:,})"
         for one in shifts
@@ -134,6 +146,7 @@ def warn_about_shifts(shifts: Sequence[ColumnShift]) -> None:
         f"{what}: {', '.join(names)}"
         for what, names in (
             ("values far outside the fitted range", far),
+            ("many values outside the fitted range", many),
             ("another share of missing values", missing),
             ("other frequencies of categories", categories),
         )
