@@ -103,8 +103,9 @@ def summarise_run(
         if rows:
             make_console(stderr=True).print(shown)
         session.say(f"{in_words(lines)}; {seconds:.1f} seconds, seed {imputer.seed_}")
-        scores, n_missing = imputer.held_out_scores_, {line.name: line.n_missing for line in lines}
-        if scores is not None and (overall := overall_error(scores, n_missing)) is not None:
+        scores = imputer.held_out_scores_
+        n_imputed = {line.name: line.n_missing - line.n_left for line in lines}
+        if scores is not None and (overall := overall_error(scores, n_imputed)) is not None:
             session.say(
                 f"error on held-out cells {overall[0]:.2f} standard deviations "
                 f"(column means: {overall[1]:.2f}; {count(overall[2], 'cell')})"

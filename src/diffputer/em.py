@@ -203,11 +203,13 @@ def fit_em(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     copies: NDArray[np.int64] | None = None,
+    skipped: NDArray[np.bool_] | None = None,
 ) -> EMResult:
     """Fit an engine to an incomplete table.
 
     Shape: x [n, d] standardised, missing [n, d], blocks [d] (which column each encoded column is part of),
-    copies [n] (which row of another table each is; None if all are different ones).
+    copies [n] (which row of another table each is; None if all are different ones), skipped [d] (columns
+    that are not imputed).
     """
     deadline, progress, settings = deadline or Deadline(), progress or Progress(), engine.settings
     limits, always = engine.held_out_cells, engine.holds_out_always
@@ -224,8 +226,9 @@ def fit_em(
     truth, unseen, held_cells = x[rows], m[rows], held.cells[rows]
     x_obs = np.where(unseen, np.float32(0), truth)
     centres = np.where(unseen, column_centres(x, m, engine.n_levels), truth)
-    # Columns without missing values are never imputed: their errors say nothing about the result.
-    counted = held_cells & missing.any(axis=0)
+    # Columns that are never imputed say nothing about the result.
+    imputed = missing.any(axis=0) if skipped is None else missing.any(axis=0) & ~skipped
+    counted = held_cells & imputed
     counted = counted if counted.any() else held_cells
     baseline = cell_error(truth, centres, counted, blocks, engine.n_levels)
 

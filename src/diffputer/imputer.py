@@ -213,8 +213,11 @@ planned_steps
         self._take_over(result)
         warn_of_weak(weak_columns(self.schema_, self.held_out_scores_))
         if self.held_out_scores_ is not None:
-            n_missing = dict(zip(table.names, table.missing.sum(axis=0).tolist(), strict=True))
-            if (overall := overall_error(self.held_out_scores_, n_missing)) is not None:
+            n_imputed = {
+                column.name: 0 if column.skip else int(missing.sum())
+                for column, missing in zip(self.schema_, table.missing.T, strict=True)
+            }
+            if (overall := overall_error(self.held_out_scores_, n_imputed)) is not None:
                 error, baseline, n = overall
                 record_scores(n, error, baseline)
         self.fit_facts_ = FitFacts(
@@ -261,6 +264,7 @@ planned_steps
                 deadline=deadline.share(1 / (1 + n_models)),
                 progress=progress,
                 checkpoint=self._open_checkpoint(encoded, settings),
+                skipped=np.array([column.skip for column in self._encoder.schema])[self._encoder.blocks],
             )
             refits = fit_resampled(
                 make, encoded, self._encoder, n_models, seed=self.seed_, deadline=deadline, progress=progress

@@ -89,7 +89,10 @@ def test_a_skipped_column_keeps_its_missing_values_and_informs_others(skip: list
     assert np.corrcoef(full["flipper"][there], frame["mass"][there])[0, 1] > 0.9
     assert imputer.sample(frame, 2)[1]["mass"].isna().sum() == frame["mass"].isna().sum()
     assert imputer.uncertainty(frame).std["mass"].isna().all()
-    assert "mass" not in [one.column for one in weak_columns(imputer.schema_, imputer.held_out_scores_)]
+    scores = imputer.held_out_scores_
+    assert scores is not None
+    assert "mass" not in [one.column for one in weak_columns(imputer.schema_, scores)]
+    assert imputer.trace_[-1].held_out_error == pytest.approx(scores.loc["flipper", "error"], abs=1e-5)
     imputer.save(tmp_path / "m.diffputer")
     assert DiffPuter.load(tmp_path / "m.diffputer").transform(frame).equals(full)
 

@@ -64,14 +64,13 @@ def percent(part: float, whole: float) -> str:
 
 
 def overall_errors(facts: Facts) -> tuple[float, float, int] | None:
-    """Give the held-out error of columns with missing values, that of column means, and the cells.
+    """Held-out error of the columns that are imputed, that of column means, and the number of cells.
 
     None where nothing was held out; 0 cells where their number is not known.
     """
     scores = facts.origin.held_out
-    n_missing = {one.column.name: one.n_missing for one in facts.columns}
     if scores is not None:
-        return overall_error(scores, n_missing)
+        return overall_error(scores, {one.column.name: one.n_missing - one.n_left for one in facts.columns})
     lines = [line for line in facts.origin.trace if not math.isnan(line.held_out_error)]
     best = min(lines, key=lambda line: line.held_out_error, default=None)
     return None if best is None else (best.held_out_error, best.baseline_error, 0)

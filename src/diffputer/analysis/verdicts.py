@@ -184,11 +184,11 @@ def warn_of_weak(columns: Sequence[WeakColumn], *, can_skip: bool = True) -> Non
         warn_about_data(f"{WEAK_TITLE}: {shown}{more}. {WEAK_WORDS if can_skip else f'{_WEAK_WORDS}.'}")
 
 
-def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tuple[float, float, int] | None:
-    """Error and baseline over the held-out cells of the columns that have missing values, and their number.
+def overall_error(scores: pd.DataFrame, n_imputed: Mapping[Hashable, int]) -> tuple[float, float, int] | None:
+    """Error and baseline over the held-out cells of the columns that are imputed, and their number.
 
-    Other columns are never imputed, so that their errors say nothing about the result. All columns count
-    where no held-out cell is in one that has missing values; None where no cell was held out.
+    Errors of other columns say nothing about the result. All columns count where no held-out cell is in one
+    that is imputed; None where no cell was held out.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def overall_error(scores: pd.DataFrame, n_missing: Mapping[Hashable, int]) -> tu
     >>> overall_error(scores, {"age": 7, "town": 0})
     (0.5, 1.0, 10)
     """
-    imputed = scores[[n_missing.get(name, 0) > 0 for name in scores.index]]
+    imputed = scores[[n_imputed.get(name, 0) > 0 for name in scores.index]]
     counted = imputed if imputed["n"].any() else scores
     n = int(counted["n"].sum())
     if not n:
