@@ -123,6 +123,23 @@ def test_every_fact_of_another_type_is_refused(saved: Path, tmp_path: Path) -> N
             assert load_bytes(change(data, path, str(value)), tmp_path / "m") is None, path
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("continuous", "fill", "x"), ("datetime", "fill", 0), ("boolean", "timezone", "UTC"),
+        ("boolean", "upper", -1), ("categorical", "lower", "x"), ("categorical", "resolution", 1),
+    ],
+)  # fmt: skip
+def test_a_column_has_no_fact_that_its_kind_has_no_use_for(
+    saved: Path, tmp_path: Path, kind: str, name: str, value: Any
+) -> None:
+    data = saved.read_bytes()
+    columns = unpack(data)[1]["encoder"]["schema"]["columns"]
+    place = next(k for k, one in enumerate(columns) if one["kind"] == kind and one["status"] == "modelled")
+    path = ("encoder", "schema", "columns", place, name)
+    assert load_bytes(change(data, path, value), tmp_path / "m") is None
+
+
 def floats_of(data: bytes, name: str) -> tuple[dict[str, Any], Any, bytearray, np.ndarray[Any, Any]]:
     header, facts, body = unpack(data)
     start, end = header[name]["data_offsets"]

@@ -49,6 +49,17 @@ def test_comparing_runs_no_module_beside_the_table(folder: Path, program: list[s
     start(folder, *program, "compare", "survey.csv", "--methods", "mean,knn-5", "--time-budget", "60")
 
 
+def test_an_empty_entry_of_the_import_path_is_not_the_current_folder(tmp_path: Path) -> None:
+    # As in PYTHONPATH=$PYTHONPATH:/x; what Python imports before the program is out of reach.
+    for name in ("numpy", "typer", "threadpoolctl"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["", ROOT])}
+    environment.pop("PYTHONSAFEPATH", None)
+    command = [sys.executable, "-m", "diffputer", "impute", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_benchmark_runs_no_module_of_the_current_folder(folder: Path) -> None:
     (folder / "suite.toml").write_text('datasets = ["wine"]\nrows = 40\nmethods = ["mean"]\n')
     program = [sys.executable, "-P", "-c", "from diffputer.cli import main; main()"]

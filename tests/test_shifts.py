@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from diffputer import DiffPuter
-from diffputer.errors import DataWarning
+from diffputer.errors import DataWarning, InputError
 from diffputer.tables.frames import read_table
 from diffputer.tables.kinds import describe
 from diffputer.tables.shifts import find_shifts
@@ -112,3 +112,28 @@ def test_heavy_tails_are_not_far_outside_but_codes_for_missing_values_are() -> N
     found = {shift.name: shift for shift in find_shifts(schema, read_table(new))}
     assert (found["kilos"].outside, found["kilos"].far_outside) == (1, 0)
     assert found["percent"].far_outside == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"), [(["a", "0.5"], "Convert"), ([pd.Timestamp("2024-01-01")] * 2, "Convert")]
+)
+def test_a_column_that_holds_something_else_is_refused_before_it_is_compared(
+    fitted: DiffPuter, values: list[object], remedy: str
+) -> None:
+    new = frame_of(2, seed=1)
+    new["x"] = values
+    for use in (fitted.transform, fitted.uncertainty, lambda rows: fitted.sample(rows, 1)):
+        with pytest.raises(InputError, match=f"column 'x' held numbers.*{remedy}"):
+            use(new)
+
+
+def test_a_column_that_was_complete_at_the_fit_and_is_missing_now_is_reported() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=1000), "y": rng.normal(size=1000)})
+    frame.loc[:9, "x"] = np.nan
+    imputer = DiffPuter(random_state=0, **SMALL).fit(frame)
+    with pytest.warns(DataWarning, match=r"another share of missing values: 'y' \(50 of 50\)"):
+        imputer.transform(frame[100:150].assign(y=np.nan))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        imputer.transform(frame[100:105].assign(y=np.nan))

@@ -40,10 +40,11 @@ from .runtime.stages import record_scores, stage
 from .sampling import draw_tables
 from .settings import ESTIMATES, PaperSettings, Settings, check_choice, check_number
 from .tables.constraints import Constraints
-from .tables.decoding import as_fitted, warn_of_coarse
+from .tables.decoding import as_fitted, check_storage, warn_of_coarse
 from .tables.encoding import Codes, Encoded, TableEncoder
 from .tables.frames import Table, detach, read_table
 from .tables.markers import StatedWords
+from .tables.schema import Status
 from .tables.shifts import find_shifts, warn_about_shifts
 from .tables.textcolumns import TextColumn
 from .tables.wishes import bounded_columns, read_wishes
@@ -467,6 +468,9 @@ planned_steps
         """Read rows to be imputed, and warn where they are unlike those of the fit."""
         table = self._read(X, reset=False)
         if table.n_columns == len(self.schema_):
+            for position, column in enumerate(self.schema_):
+                if column.status in (Status.MODELLED, Status.CONSTANT):
+                    check_storage(column, table.cells[position], bool(table.missing[:, position].all()))
             warn_about_shifts(find_shifts(self.schema_, table))
         return table
 

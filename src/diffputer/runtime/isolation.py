@@ -13,15 +13,15 @@ SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def leave_current_folder() -> None:
-    """Remove the current folder from the front of the import path, where ``python -m`` has put it.
+    """Remove the current folder from the import path (``python -m``, empty entries of PYTHONPATH).
 
     If it holds the package itself, it is searched last.
     """
     os.environ[SAFE_PATH] = "1"
-    if sys.path and not sys.flags.safe_path and _is_current(sys.path[0]):
-        first = sys.path.pop(0)
-        if os.path.abspath(first) == _ROOT:
-            sys.path.append(_ROOT)
+    kept = [path for path in sys.path if not _is_current(path)]
+    if len(kept) < len(sys.path) and _is_current(_ROOT):
+        kept.append(_ROOT)
+    sys.path[:] = kept
 
 
 def worker_command(module: str, *arguments: str) -> list[str]:

@@ -471,6 +471,13 @@ def check_column(column: Column) -> None:
         raise ValueError(f"the observed range of column {column.name!r} must be two numbers in order")
     if column.kind == Kind.BOOLEAN and column.levels not in ((), BINARY):
         raise ValueError(f"the values of the boolean column {column.name!r} must be 0 and 1")
+    idle = {
+        "fill": column.status in (Status.MODELLED, Status.PASSED_THROUGH),
+        "timezone": column.kind != Kind.DATETIME,
+        **dict.fromkeys(("lower", "upper", "resolution"), not column.kind.is_numeric),
+    }
+    for name in (name for name, is_idle in idle.items() if is_idle and getattr(column, name) is not None):
+        raise ValueError(f"the {column.status} column {column.name!r} ({column.kind}) has no {name}")
     if column.timezone is not None:
         to_wall_clock(np.zeros(1), column.timezone)
     if column.status == Status.PASSED_THROUGH:

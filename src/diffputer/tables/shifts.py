@@ -9,7 +9,9 @@ Many outside
     Dates are left out: those of new rows are often later.
 Missing share, category frequencies
     They have shifted where the difference is large (more than 0.1 of all cells) and chance would hardly ever
-    give it (one test in a million), so that small batches and random splits are not reported.
+    give it (one test in a million), so that small batches and random splits are not reported. The test of
+    missing shares is exact, as a column that was complete at the fit may be missing now; fewer than ten
+    cells are never reported.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import betabinom, chi2
+from scipy.stats import betabinom, chi2, hypergeom
 
 from diffputer.errors import warn_about_data
 from diffputer.tables.cells import Family
@@ -33,6 +35,8 @@ LARGE, BY_CHANCE = 0.1, 1e-6
 FAR = 8.0
 #: Expected cells of a category below which it is counted with others.
 FEWEST_EXPECTED = 5.0
+#: Cells by which the number of missing ones must differ from what is expected.
+FEWEST_MISSING = 10
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,7 @@ def _shift(column: Column, table: Table, position: int) -> ColumnShift:
                 most = int(np.abs(np.diff(shares, axis=0)).argmax())
                 counts["most_shifted"] = levels_of(column)[most]
                 counts["shares"] = tuple(shares[:, most].tolist())
-    fitted = (column.n_observed, column.n_missing)
-    shifted = _differ(fitted, (n_observed, n_missing))
+    shifted = _missing_shifted(column.n_missing, column.n_observed, n_missing, n_observed)
     return ColumnShift(column.name, n_observed, n_missing, missing_shifted=shifted, **counts)
 
 
@@ -100,6 +103,24 @@ def _outside(column: Column, values: Any) -> dict[str, Any]:
         ),
         "far_outside": int(((values < low - FAR * width) | (values > high + FAR * width)).sum()),
     }
+
+
+def _missing_shifted(missing_before: int, observed_before: int, missing: int, observed: int) -> bool:
+    """Whether another share of the cells is missing: a large difference, and Fisher's exact test.
+
+    Examples
+    --------
+    >>> _missing_shifted(0, 3000, 80, 0), _missing_shifted(0, 3000, 3, 0), _missing_shifted(90, 210, 20, 40)
+    (True, False, False)
+    """
+    before, now = missing_before + observed_before, missing + observed
+    if not before or not now:
+        return False
+    expected = now * missing_before / before
+    if abs(missing - expected) < max(LARGE * now, FEWEST_MISSING):
+        return False
+    count = hypergeom(before + now, missing_before + missing, now)
+    return bool(min(count.cdf(missing), count.sf(missing - 1)) < BY_CHANCE)
 
 
 def _differ(before: Sequence[int], now: Any) -> bool:
