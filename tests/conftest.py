@@ -23,11 +23,13 @@ TINY: dict[str, Any] = {
     "mlp_width": 16,
     "mlp_depth": 1,
     "batch_size": 64,
+    "boosted_trees": 5,
+    "classes": 16,
     "sampling_steps": 4,
     "device": "cpu",
     "progress": False,
 }
-#: The same with both sorts of network and two members of each.
+#: The same with both backbones and two members of each.
 TINY_ENSEMBLE: dict[str, Any] = {
     **TINY,
     "mlp_members": 2,
@@ -48,23 +50,8 @@ TINY_PAPER: dict[str, Any] = {
     "device": "cpu",
     "progress": False,
 }
-#: The same of masked diffusion, with trees.
-TINY_MASKED: dict[str, Any] = {
-    "engine": "masked",
-    "max_steps": 30,
-    "mlp_members": 2,
-    "mlp_width": 16,
-    "mlp_depth": 1,
-    "attention_members": 0,
-    "boosted_trees": 5,
-    "classes": 16,
-    "sampling_steps": 4,
-    "device": "cpu",
-    "progress": False,
-}
 #: What a promise of the imputer is checked with.
 ENGINES = [
-    pytest.param(TINY_MASKED, id="masked"),
     pytest.param(TINY, id="conditional"),
     pytest.param(TINY_ENSEMBLE, id="ensemble"),
     pytest.param(TINY_PAPER, id="paper"),

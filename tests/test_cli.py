@@ -19,6 +19,7 @@ import pytest
 import diffputer
 from diffputer import DiffPuter
 from diffputer.cli_options import KNOWN_SETTINGS
+from diffputer.settings import RETIRED
 
 from .cli_tools import PROGRAM, TINY, TINY_OPTIONS, plain_frame, run
 
@@ -99,7 +100,7 @@ def test_every_setting_can_be_set():
         "device",
     }
     own |= {"skip", "fill_all", "time_budget", "checkpoint", "progress", "model_uncertainty"}
-    assert set(DiffPuter().get_params()) == own | set(KNOWN_SETTINGS)
+    assert set(DiffPuter().get_params()) == own | set(KNOWN_SETTINGS) | set(RETIRED)
 
 
 # --- tables in, tables out --------------------------------------------------------------------------------

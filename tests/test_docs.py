@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from diffputer import demo, settings
-from diffputer.settings import CONDITIONAL, FAST, MASKED, ConditionalSettings, MaskedSettings, PaperSettings
+from diffputer.settings import CONDITIONAL, FAST, ConditionalSettings, PaperSettings
 
 from .cli_tools import make_runner
 from .conftest import TINY, TINY_PAPER, ugly_frame
@@ -136,7 +136,6 @@ def test_the_settings_page_has_every_setting_of_the_papers_engine_with_its_value
     ("heading", "sort", "presets"),
     [
         ("Conditional engine", ConditionalSettings, CONDITIONAL),
-        ("Masked diffusion", MaskedSettings, MASKED),
     ],
 )
 def test_the_settings_page_has_every_setting_of_an_engine_with_its_values(
@@ -239,7 +238,7 @@ def test_numbers_of_the_default_on_a_gpu_are_those_of_the_rows() -> None:
     assert all(row["alone"] == "True" for row in timed)
     table = re.findall(
         r"^\| (\w+) \| ([\d.]+)/([\d.]+) \| [\d.]+/[\d.]+ \| [\d.]+/[\d.]+ \| ([\d.]+) \| (\d+) \|",
-        (ROOT / "docs" / "dev" / "conditional.md").read_text(),
+        (ROOT / "docs" / "dev" / "first-edition.md").read_text(),
         re.MULTILINE,
     )
     assert len(table) == 6
@@ -263,7 +262,7 @@ def test_coverage_of_the_default_is_that_of_the_rows(file: str, more: str) -> No
         rows = [row for row in csv.DictReader(lines) if row["git_hash"].startswith(("15787fa", "f8824fd"))]
     table = re.findall(
         r"^\| (\w+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d. ]+) \|" + more + "$",
-        (ROOT / "docs" / "dev" / "conditional.md").read_text(),
+        (ROOT / "docs" / "dev" / "first-edition.md").read_text(),
         re.MULTILINE,
     )
     assert len(table) == 9
@@ -344,7 +343,7 @@ def test_what_shapes_of_draws_do_is_that_of_the_rows() -> None:
         rows = list(csv.DictReader(file))
     table = re.findall(
         r"^\| (\w+)" + 9 * r" \| ([\d.]+)" + r" \|$",
-        (ROOT / "docs" / "dev" / "conditional.md").read_text(),
+        (ROOT / "docs" / "dev" / "first-edition.md").read_text(),
         re.MULTILINE,
     )
     assert len(table) == 9

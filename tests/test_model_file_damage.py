@@ -153,15 +153,17 @@ def floats_of(data: bytes, name: str) -> tuple[dict[str, Any], Any, bytearray, n
     ("name", "value"),
     [
         ("bounds", np.nan),
-        ("model.shares", 0.0),
-        ("model.shares", 2.0),
-        ("model.stretch", -1.0),
-        ("model.trees.used", 99),
-        ("model.trees.sources", 10_000),
-        ("model.trees.sources", -1),
-        ("model.trees.start_0", np.inf),
-        ("model.trees.borders", np.nan),
-        ("model.marginals.probabilities", 1.0),
+        ("model.pool.weights", 0.0),
+        ("model.pool.mean_weights", 2.0),
+        ("model.pool.temperature", -1.0),
+        ("model.trees.column", 99),
+        ("model.trees.left", 1_000_000),
+        ("model.trees.feature", -1),
+        ("model.trees.threshold", np.nan),
+        ("model.support.marginals.probabilities", 1.0),
+        ("model.support.heights", -1.0),
+        ("model.widths", -1.0),
+        ("model.line_scales", np.nan),
         ("model.copula.covariance", -1.0),
         ("model.copula.frequencies", 3.0),
         ("model.networks.0.exit.bias", np.nan),
@@ -192,7 +194,7 @@ def test_sizes_that_a_file_does_not_have_take_no_memory(saved: Path, tmp_path: P
     large = {
         "mlp_width": 20_000, "mlp_depth": 1_000, "mlp_members": 1_000, "attention_width": 32_000,
         "attention_depth": 1_000, "attention_members": 1_000, "boosted_trees": 100_000,
-        "hidden_width": 65_536, "member_training": "in_turn",
+        "hidden_width": 65_536, "classes": 1_024,
     }  # fmt: skip
     names = []
     for name in settings.keys() & large.keys():
@@ -217,8 +219,8 @@ def test_sizes_that_a_file_does_not_have_take_no_memory(saved: Path, tmp_path: P
     )
     assert done.stdout.splitlines()[-1] == "True"
     loaded = {Path(line).name for line in done.stdout.splitlines()[:-1]}
-    # Members that are one by themselves are trained together and in turn alike.
-    assert loaded <= {"member_training", "mlp_width", "mlp_depth", "attention_width", "attention_depth"}
+    # Sizes of networks that there are none of, and the most trees of a fit, say nothing of tensors.
+    assert loaded <= {"boosted_trees", "mlp_width", "mlp_depth", "attention_width", "attention_depth"}
 
 
 def test_the_same_model_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ import pytest
 
 from diffputer import DiffPuter, InputError, ModelFileError
 from diffputer.em_state import EMState
-from diffputer.modelfiles import MODEL
-from diffputer.persistence import FileCheckpoint, read_file
+from diffputer.persistence import FileCheckpoint
 
 from .conftest import TINY, TINY_ENSEMBLE, TINY_PAPER
 
@@ -28,32 +27,12 @@ def model(ugly: pd.DataFrame, tmp_path: Path, tiny: dict[str, Any]) -> Path:
     return tmp_path / "model.diffputer"
 
 
-def shares_of(path: Path) -> list[float]:
-    tensors, _ = read_file(path, MODEL)
-    (shares,) = (tensor for name, tensor in tensors.items() if name.rpartition(".")[2] == "shares")
-    return [float(share) for share in shares]
-
-
-def test_members_trained_in_turn_are_kept_each_with_its_share(ugly: pd.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "model.diffputer"
-    fitted = DiffPuter(random_state=0, member_training="in_turn", **TINY_ENSEMBLE).fit(ugly)
-    fitted.save(path)
-    assert len(shares_of(path)) == 4
-    assert sum(shares_of(path)) == pytest.approx(1.0)
-    pd.testing.assert_frame_equal(DiffPuter.load(path).transform(ugly), fitted.transform(ugly))
-
-
 @pytest.mark.parametrize("held_out", [0.0, 0.1])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_members_that_no_time_was_left_for_count_nothing(
-    ugly: pd.DataFrame, tmp_path: Path, held_out: float
-) -> None:
-    path = tmp_path / "model.diffputer"
-    settings = {**TINY_ENSEMBLE, "held_out": held_out, "member_training": "in_turn", "time_budget": 1e-3}
-    fitted = DiffPuter(random_state=0, **settings).fit(ugly)
-    fitted.save(path)
-    assert shares_of(path) == [1.0, 0.0, 0.0, 0.0]
-    for filled in fitted.sample(ugly, n_draws=3):
+def test_a_fit_without_time_is_kept(ugly: pd.DataFrame, tmp_path: Path, held_out: float) -> None:
+    settings = {**TINY_ENSEMBLE, "held_out": held_out, "time_budget": 1e-3}
+    DiffPuter(random_state=0, **settings).fit(ugly).save(tmp_path / "model.diffputer")
+    for filled in DiffPuter.load(tmp_path / "model.diffputer").sample(ugly, n_draws=3):
         assert not filled["size"].isna().any()
 
 
@@ -209,7 +188,7 @@ RESUMED = {
     "paper, fresh": {**TINY_PAPER, "network_per_round": "fresh"},
     "paper, warm": {**TINY_PAPER, "network_per_round": "warm"},
     "conditional": TINY,
-    "conditional, ensemble": {**TINY_ENSEMBLE, "dropout": 0.2, "member_training": "in_turn"},
+    "conditional, ensemble": {**TINY_ENSEMBLE, "dropout": 0.2},
 }
 
 

@@ -18,11 +18,10 @@ import torch
 
 from diffputer import DiffPuter, ModelFileError
 from diffputer.benchmark.curve import RoundScores
-from diffputer.diffusion import journal as journals
-from diffputer.diffusion.journal import Journal, Snapshot, UnderWay
-from diffputer.diffusion.trees import BoostedTrees
 from diffputer.em_state import EMState
 from diffputer.modelfiles import CHECKPOINT
+from diffputer.nn import journal as journals
+from diffputer.nn.journal import Journal, Snapshot, UnderWay
 from diffputer.persistence import FileCheckpoint, read_file
 
 from .cli_tools import run
@@ -38,7 +37,7 @@ PAPER: dict[str, Any] = {**TINY_PAPER, **ALWAYS, "max_steps": 150}
 def _saves_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(journals, "SAVING_SHARE", float("inf"))
-    monkeypatch.setattr("diffputer.engines.conditional.CHECK_EVERY", 10)
+    monkeypatch.setattr("diffputer.models.conditional.fitting.CHECK_EVERY", 10)
 
 
 @contextmanager
@@ -97,7 +96,6 @@ CASES = {
     "bfloat16": ({**QUICK, "precision": "bfloat16"}, middle),
     "second round": ({**ENSEMBLE, "em_rounds": 2, "em_patience": 5}, middle_of_second),
     "paper, second round": (PAPER, middle_of_second),
-    "trees only": (QUICK, lambda saved, state: saved == 1),
     "training over": (ENSEMBLE, lambda saved, state: steps_of(state) == [40, 40]),
 }
 
@@ -120,8 +118,8 @@ def test_steps_and_looks_that_are_not_in_step_with_averaging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Looks every seven steps, a plan that is doubled, and a learning rate that falls.
-    monkeypatch.setattr("diffputer.engines.conditional.CHECK_EVERY", 7)
-    monkeypatch.setattr("diffputer.diffusion.planning.FALLS_FAST", float("inf"))
+    monkeypatch.setattr("diffputer.models.conditional.fitting.CHECK_EVERY", 7)
+    monkeypatch.setattr("diffputer.models.conditional.fitting.FALLS_FAST", float("inf"))
     settings = {**ENSEMBLE, "planned_steps": 30, "rate_decay_from": 0.5, "max_steps": 60}
     frame, path = ugly_frame(), tmp_path / "state"
     whole = DiffPuter(**settings).fit(frame)
@@ -139,8 +137,6 @@ def test_a_fit_may_be_killed_again_and_again(tmp_path: Path, monkeypatch: pytest
     whole = DiffPuter(**ENSEMBLE).fit(frame)
     with killed_when(lambda saved, state: saved == 2):
         DiffPuter(checkpoint=path, **ENSEMBLE).fit(frame)
-    # What has been grown is not grown again.
-    monkeypatch.setattr(BoostedTrees, "fit", lambda *_, **__: pytest.fail("trees were kept"))
     seen: list[list[int]] = []
 
     def is_second(saved: int, state: EMState) -> bool:
@@ -149,7 +145,7 @@ def test_a_fit_may_be_killed_again_and_again(tmp_path: Path, monkeypatch: pytest
 
     with killed_when(is_second):
         DiffPuter(checkpoint=path, **ENSEMBLE).fit(frame)
-    assert seen == [[20], [30]]
+    assert seen == [[30], [40]]
     with killed_when(lambda saved, state: len(steps_of(state)) > 1):  # the first network is trained by now
         DiffPuter(checkpoint=path, **ENSEMBLE).fit(frame)
     assert_same_fit(DiffPuter(checkpoint=path, **ENSEMBLE).fit(frame), whole, frame)
@@ -177,13 +173,13 @@ import os, signal
 import torch
 torch.set_num_threads(1)
 from diffputer import DiffPuter
-from diffputer.diffusion import journal
-from diffputer.engines import conditional
+from diffputer.nn import journal
+from diffputer.models.conditional import fitting
 from diffputer.persistence import FileCheckpoint
 from tests.conftest import ugly_frame
 from tests.test_resuming import QUICK, middle
 
-journal.SAVE_EVERY, journal.SAVING_SHARE, conditional.CHECK_EVERY = 0.0, float("inf"), 10
+journal.SAVE_EVERY, journal.SAVING_SHARE, fitting.CHECK_EVERY = 0.0, float("inf"), 10
 save = FileCheckpoint.save
 
 def save_and_die(self, state):
@@ -306,7 +302,7 @@ class TestJournal:
         monkeypatch.setattr(journals, "SAVE_EVERY", 30.0)
         monkeypatch.setattr(journals, "SAVING_SHARE", 0.1)
         now = [0.0]
-        monkeypatch.setattr("diffputer.diffusion.journal.time.monotonic", lambda: now[0])
+        monkeypatch.setattr("diffputer.nn.journal.time.monotonic", lambda: now[0])
         return now
 
     def test_parts_are_saved_together_when_all_have_handed_in(self, clock: list[float]) -> None:

@@ -22,9 +22,9 @@ from diffputer.settings import (
     ENGINES,
     FAST,
     QUALITIES,
+    RETIRED,
     SETTING_NAMES,
     ConditionalSettings,
-    MaskedSettings,
     PaperSettings,
     resolve_settings,
 )
@@ -64,14 +64,15 @@ def test_help_says_which_engine_each_setting_belongs_to() -> None:
     text = (DiffPuter.__doc__ or "").split("Other Parameters")[1].split("Attributes")[0]
     both, rest = text.split("Of both engines")
     conditional, rest = rest.split("Of the conditional engine.")
-    paper, masked = rest.split("Of the paper's engine.")
+    paper, retired = rest.split("Of the paper's engine.")
     told = [
         {name for name in SETTING_NAMES if re.search(rf"\b{name}\b", part)}
-        for part in (both, conditional, paper, masked)
+        for part in (both, conditional, paper)
     ]
-    sorts = (ConditionalSettings, PaperSettings, MaskedSettings)
+    sorts = (ConditionalSettings, PaperSettings)
     own = [{field.name for field in dataclasses.fields(s)} for s in sorts]
-    assert told == [own[0] & own[1], own[0] - own[1], own[1] - own[0], own[2] - own[0] - own[1]]
+    assert told == [own[0] & own[1], own[0] - own[1], own[1] - own[0]]
+    assert all(name in paper + retired for name in RETIRED)
 
 
 def test_the_conditional_engine_is_the_default() -> None:
@@ -115,7 +116,7 @@ def test_what_is_given_wins() -> None:
 def test_settings_of_the_other_engine_are_refused_by_name(engine: str, data: st.DataObject) -> None:
     own, other = (PaperSettings, ConditionalSettings)[:: 1 if engine == "paper" else -1]
     mine, theirs = ({field.name for field in dataclasses.fields(sort)} for sort in (own, other))
-    name = data.draw(st.sampled_from(sorted(theirs - mine)))
+    name = data.draw(st.sampled_from(sorted(theirs - mine - set(RETIRED))))
     value = getattr(other(), name)
     with pytest.raises(SettingError, match=f"{name} is not of engine='{engine}' but of engine="):
         resolve_settings(engine, "auto", {name: value}, on_gpu=False)
@@ -170,3 +171,9 @@ def test_small_steps_run_on_one_thread_and_give_the_others_back() -> None:
             assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_settings_of_version_0_1_are_accepted_with_a_warning() -> None:
+    with pytest.warns(FutureWarning, match="`noised_share`, `sigma_max` have no effect"):
+        found = resolve_settings("conditional", "fast", {"noised_share": 0.4, "sigma_max": 8.0}, on_gpu=False)
+    assert found == resolve_settings("conditional", "fast", {}, on_gpu=False)

@@ -5,8 +5,8 @@ Given the observed cells, repeat for k = 1, ..., K:
     M-step  theta_k  = fit the denoiser to the observed or completed table
     E-step  x^(k)    = E[x_mis | x_obs, theta_k]
 
-Both steps are the engine's: the paper's (engines/paper.py) completes the table by column means first, fits
-it, and averages conditional draws; the conditional one (engines/conditional.py) fits observed cells, and one
+Both steps are the engine's: the paper's (models/paper) completes the table by column means first, fits
+it, and averages conditional draws; the conditional one (models/conditional) fits observed cells, and one
 evaluation gives the expectation. Some observed cells, spread over all rows, are hidden: EM stops when their
 imputation stops improving, and the last E-step has them back.
 
@@ -28,9 +28,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from .diffusion.journal import Journal
-from .diffusion.loading import check_values
-from .diffusion.training import MStep
 from .em_state import Checkpoint, EMState, open_journal
 from .errors import SettingError, damaged_checkpoint
 from .held_out import (
@@ -43,6 +40,9 @@ from .held_out import (
     hold_out_copies,
     ratio_errors,
 )
+from .nn.journal import Journal
+from .nn.loading import check_values
+from .nn.trainer import MStep
 from .runtime.devices import Deadline
 from .runtime.progress import Progress
 from .runtime.seeding import derive_seed
@@ -53,6 +53,51 @@ logger = logging.getLogger("diffputer")
 
 #: Rows that are completed together, so that memory does not grow with the table.
 CHUNK = 1 << 17
+
+
+class Session(Protocol):
+    """An engine that is being fitted to one table."""
+
+    rows: NDArray[np.int64]
+    """The rows that E-steps complete."""
+
+    def m_step(
+        self,
+        k: int,
+        completed: NDArray[np.float32],
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+        journal: Journal,
+    ) -> MStep:
+        """Fit; completed are the rows that the last E-step gave. Goes on from what the journal has kept."""
+
+    def e_step(
+        self,
+        k: int,
+        x_obs: NDArray[np.float32],
+        m: NDArray[np.bool_],
+        bounds: NDArray[np.float32],
+        seed: int,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> NDArray[np.float32]:
+        """Give rows with the expectations of their unseen cells, whose values lie inside the bounds."""
+
+    def finish(self) -> None:
+        """Do what is left when the best round is known."""
+
+    def score(self, line: EMRound) -> float:
+        """Say how good a round was; the smallest is best."""
+
+    def seconds_to_finish(self, last: EMRound) -> float:
+        """Estimate how long the last E-step will take, from a round."""
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give copies of all weights, to go on from; those of the model under "model."."""
+
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take such weights."""
 
 
 class Engine(Protocol):
@@ -87,43 +132,8 @@ class Engine(Protocol):
         missing: NDArray[np.bool_],
         held: HeldOut,
         seed: int,
-    ) -> NDArray[np.int64]:
-        """Take the table to be fitted: m are all cells that it must not see, missing those with a hole.
-
-        Gives the rows that E-steps shall complete.
-        """
-
-    def m_step(
-        self,
-        k: int,
-        completed: NDArray[np.float32],
-        seed: int,
-        deadline: Deadline,
-        progress: Progress,
-        journal: Journal,
-    ) -> MStep:
-        """Fit; completed are the rows that the last E-step gave. Goes on from what the journal has kept."""
-
-    def e_step(
-        self,
-        k: int,
-        x_obs: NDArray[np.float32],
-        m: NDArray[np.bool_],
-        bounds: NDArray[np.float32],
-        seed: int,
-        deadline: Deadline,
-        progress: Progress,
-    ) -> NDArray[np.float32]:
-        """Give rows with the expectations of their unseen cells, whose values lie inside the bounds."""
-
-    def finish(self) -> None:
-        """Do what is left when the best round is known."""
-
-    def score(self, line: EMRound) -> float:
-        """Say how good a round was; the smallest is best."""
-
-    def seconds_to_finish(self, last: EMRound) -> float:
-        """Estimate how long the last E-step will take, from a round."""
+    ) -> Session:
+        """Start to fit a table: m are all cells that must not be seen, missing those not observed."""
 
     def impute(
         self,
@@ -151,12 +161,6 @@ class Engine(Protocol):
 
         With ``vary`` each draw is of a model that the table might have led to as well, if it can.
         """
-
-    def weights(self) -> dict[str, Tensor]:
-        """Give copies of all weights, to go on from; those of the model under "model."."""
-
-    def restore(self, weights: dict[str, Tensor]) -> None:
-        """Take such weights."""
 
     def use(self, device: torch.device | str, dtype: torch.dtype) -> Engine:
         """Give the same engine on another device, or in another precision, without the table."""
@@ -221,7 +225,8 @@ def fit_em(
         held = hold_out_copies(held, place)
     m = missing | held.cells
     bounds = observed_range(x, missing)
-    rows = engine.begin(x, m, missing, held, derive_seed(seed, "begin"))
+    session = engine.begin(x, m, missing, held, derive_seed(seed, "begin"))
+    rows = session.rows
     # What E-steps complete, and what is known of it: the held-out cells are among what is not.
     truth, unseen, held_cells = x[rows], m[rows], held.cells[rows]
     x_obs = np.where(unseen, np.float32(0), truth)
@@ -238,21 +243,23 @@ def fit_em(
             if state.completed.shape != x_obs.shape or not np.isfinite(state.completed).all():
                 raise ValueError("its completed rows are not those of the fit")
             for weights in (state.best_weights, state.weights):
-                engine.restore(weights)
+                session.restore(weights)
                 check_values(engine.model)
         logger.info("resumed after EM round %d", len(state.trace))
     K = settings.em_rounds if missing.any() else 1
     for k in range(len(state.trace) + 1, K + 1):
-        if _finished(state, k, engine, deadline):
+        if _finished(state, k, session, settings.em_patience, deadline):
             break
         # M-step: theta_k = argmax p(x | theta)
         journal = open_journal(state, checkpoint)
         seed_k = derive_seed(seed, "m-step", k)
-        m_step = engine.m_step(k, state.completed, seed_k, deadline, progress, journal)
+        m_step = session.m_step(k, state.completed, seed_k, deadline, progress, journal)
 
         # E-step: x^(k) = E[x_mis | x_obs, theta_k]
         started = time.perf_counter()
-        expected = engine.e_step(k, x_obs, unseen, bounds, derive_seed(seed, "e-step", k), deadline, progress)
+        expected = session.e_step(
+            k, x_obs, unseen, bounds, derive_seed(seed, "e-step", k), deadline, progress
+        )
         if not np.isfinite(expected).all():
             raise SettingError(
                 f"Training must converge, however: in EM round {k} it gave values that are not finite. "
@@ -269,8 +276,8 @@ def fit_em(
             )
         )  # fmt: skip
         logger.info("EM round %d: %s", k, state.trace[-1])
-        state.completed, state.weights, state.under_way = completed, engine.weights(), None
-        *earlier, score = map(engine.score, state.trace)
+        state.completed, state.weights, state.under_way = completed, session.weights(), None
+        *earlier, score = map(session.score, state.trace)
         if not held_cells.any() or not earlier or score < min(earlier):
             state.best_round, state.best_weights = k, state.weights
             state.best_errors, _ = column_errors(truth, completed, held_cells, blocks, engine.n_levels)
@@ -279,8 +286,8 @@ def fit_em(
             )
         if checkpoint:
             checkpoint.save(state)
-    engine.restore(state.best_weights)
-    engine.finish()
+    session.restore(state.best_weights)
+    session.finish()
     progress.end()
     bounds[:, engine.lines] = [[-np.inf], [np.inf]]
     errors = None
@@ -393,15 +400,14 @@ def observed_range(x: NDArray[np.float32], missing: NDArray[np.bool_]) -> NDArra
     return np.where(np.isfinite([low, high]), [low, high], 0).astype(np.float32)
 
 
-def _finished(state: EMState, k: int, engine: Engine, deadline: Deadline) -> bool:
+def _finished(state: EMState, k: int, session: Session, patience: int, deadline: Deadline) -> bool:
     if not state.trace:
         return False
-    patience = engine.settings.em_patience
     if state.best_round and k - 1 - state.best_round >= patience:
         logger.info("EM stops: no better score on held-out cells for %d rounds", patience)
         return True
     last = state.trace[-1]
-    needed = 1.1 * last.e_seconds + 0.3 * last.m_seconds + 1.2 * engine.seconds_to_finish(last)
+    needed = 1.1 * last.e_seconds + 0.3 * last.m_seconds + 1.2 * session.seconds_to_finish(last)
     if deadline.remaining < needed:
         logger.info("EM stops: the time budget leaves no room for round %d", k)
         return True

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .diffusion.journal import Journal, UnderWay
+from .nn.journal import Journal, UnderWay
 from .trace import EMRound
 
 

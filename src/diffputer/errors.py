@@ -64,20 +64,22 @@ class DataWarning(UserWarning):
     """Something in the table that the user should know, though the work goes on."""
 
 
-def warn_about_data(message: str) -> None:
-    """Give a :class:`DataWarning` that points at the line outside the package which led to it.
+def warn_about_data(message: str, category: type[Warning] = DataWarning) -> None:
+    """Give a warning that points at the line outside the package which led to it.
 
     Parameters
     ----------
     message
         What the user should know.
+    category
+        The kind of warning: ``FutureWarning`` of names that will be removed.
     """
     # Python 3.12 has skip_file_prefixes for this, 3.11 has not.
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_CALLER:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, DataWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -23,12 +23,11 @@ from . import __version__, persistence
 from .analysis.verdicts import overall_error, warn_of_weak, weak_columns
 from .em import EMResult, fit_em, impute
 from .em_state import Checkpoint
-from .engines import make_engine
-from .engines.conditional import ConditionalEngine
-from .engines.masked import MaskedEngine
 from .errors import InputError, InputTypeError, SettingError, damage_as_error
 from .imputations import Imputations
 from .modelfiles import MODEL, REMEDIES
+from .models import make_engine
+from .models.conditional.engine import ConditionalEngine
 from .parameters import Parameters
 from .reports import origin_of, write_report
 from .resampling import choose_models, fit_resampled
@@ -127,17 +126,17 @@ class DiffPuter(Parameters):
     Other Parameters
     ----------------
     em_rounds, em_patience, held_out, learning_rate, batch_size, max_epochs, max_steps, patience, \
-weight_average, noise_log_mean, noise_log_deviation, sampling_steps, sigma_max, sigma_min, schedule_exponent
+weight_average, sampling_steps
         Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
         :class:`diffputer.settings.PaperSettings` for each of these and its default.
     mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
-member_training, boosted_trees, tree_depth, copied_patterns, weight_decay, rate_decay_from, noised_share, \
-planned_steps
+boosted_trees, copied_patterns, weight_decay, rate_decay_from, planned_steps, classes
         Of the conditional engine.
-    network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn
+    network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn, \
+noise_log_mean, noise_log_deviation, sigma_max, sigma_min, schedule_exponent
         Of the paper's engine.
-    classes
-        Of ``engine="masked"``, the next default: :class:`diffputer.settings.MaskedSettings`.
+    member_training, tree_depth, noised_share
+        Of version 0.1: without effect, with a warning.
 
     Attributes
     ----------
@@ -395,7 +394,7 @@ planned_steps
         if self._result is None:
             return Uncertainty.of_cells(table, self._encoder, encoded.x, None)
         engine = self._on_device(self._result).engine
-        if not isinstance(engine, ConditionalEngine | MaskedEngine):
+        if not isinstance(engine, ConditionalEngine):
             raise SettingError(
                 "Uncertainty without drawing needs engine='conditional', however: this imputer has "
                 f"engine={engine.name!r}. Use sample, and look at the spread of its draws."

@@ -21,6 +21,7 @@ from .settings import (
     ESTIMATES,
     MODEL_UNCERTAINTIES,
     PRECISIONS,
+    RETIRED,
     SETTING_NAMES,
     Settings,
     check_choice,
@@ -199,7 +200,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 "A checkpoint belongs to one seed, however: random_state=None. Set random_state."
             )
         device = resolve_device(self.device)
-        given = {name: getattr(self, name) for name in SETTING_NAMES}
+        given = {name: getattr(self, name) for name in {*SETTING_NAMES, *RETIRED}}
         return device, resolve_settings(self.engine, self.quality, given, on_gpu=device.type == "cuda")
 
     def __sklearn_tags__(self) -> Any:

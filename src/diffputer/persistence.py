@@ -21,11 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .diffusion.journal import Snapshot, UnderWay
-from .diffusion.loading import check_declared, check_values, describe_tensors, load_exactly
 from .em import EMResult
 from .em_state import EMState
-from .engines import declared_tensors, fewest_tensors, make_engine
 from .errors import InputError, ModelFileError, damage_as_error, warn_about_data
 from .held_out import ColumnErrors
 from .modelfiles import (
@@ -38,8 +35,11 @@ from .modelfiles import (
     to_text,
     write_container,
 )
+from .models import declared_tensors, fewest_tensors, make_engine
+from .nn.journal import Snapshot, UnderWay
+from .nn.loading import check_declared, check_values, describe_tensors, load_exactly
 from .runtime.memory import enough_memory
-from .settings import ConditionalSettings, MaskedSettings, PaperSettings, Settings
+from .settings import ConditionalSettings, PaperSettings, Settings
 from .tables.encoding import TableEncoder
 from .tables.schema import Schema, from_plain, to_plain
 from .trace import EMRound, FitFacts
@@ -165,7 +165,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _read_result(facts: Mapping[str, Any], tensors: Mapping[str, Tensor], encoder: TableEncoder) -> EMResult:
-    sorts = {"paper": PaperSettings, "conditional": ConditionalSettings, "masked": MaskedSettings}
+    sorts = {"paper": PaperSettings, "conditional": ConditionalSettings}
     given = (facts["settings"], *facts["resampled"])
     all_settings: list[Settings] = [sorts[facts["engine"]](**one) for one in given]
     # Before anything is made: the tensors that are there bound what is.

@@ -113,10 +113,9 @@ def _estimate_in_words(imputer: Any) -> str:
 
 def _uncertainty_in_force(engine: Engine, model_uncertainty: str) -> str:
     """Say which model uncertainty draws of an engine carry: without a copula "linear" is "none"."""
-    from .engines.conditional import ConditionalEngine
-    from .engines.masked import MaskedEngine
+    from .models.conditional.engine import ConditionalEngine
 
-    varies = isinstance(engine, ConditionalEngine | MaskedEngine) and engine.varies
+    varies = isinstance(engine, ConditionalEngine) and engine.varies
     if model_uncertainty == "linear" and not varies:
         return "none: this engine has no linear model to vary, or had no time to"
     return model_uncertainty

@@ -3,7 +3,7 @@
 The defaults of :class:`PaperSettings` are the paper's values, or the authors' where the paper is silent
 or where its tables were made with another value (docs/dev/deviations.md lists which, and what each is
 worth). ``quality="fast"`` replaces the expensive ones, so that a laptop finishes in minutes. Those of
-:class:`ConditionalSettings` were chosen on held-out cells (docs/dev/conditional.md).
+:class:`ConditionalSettings` were chosen on held-out cells (docs/dev/log.md).
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import SettingError
+from .errors import SettingError, warn_about_data
 
-ENGINES = ("conditional", "paper", "masked")
+ENGINES = ("conditional", "paper")
 DEFAULT_ENGINE = ENGINES[0]
 #: Which qualities an engine knows; "auto" is the first that suits the device.
 QUALITIES = {
     "conditional": ("auto", "fast", "balanced", "best"),
     "paper": ("auto", "fast", "paper"),
-    "masked": ("auto", "fast", "balanced", "best"),
 }
 ESTIMATES = ("mean", "median")
 #: What numbers without any observed value get: zero, as in scikit-learn, or nothing.
@@ -121,129 +120,7 @@ FAST = {
 
 @dataclass(frozen=True)
 class ConditionalSettings:
-    """The constants of the conditional engine."""
-
-    # EM
-    em_rounds: int = 1
-    """Rounds of M-step and E-step at most; the first trains on observed cells only."""
-    em_patience: int = 1
-    """Rounds without a better score on held-out cells before EM stops."""
-    held_out: float = 0.05
-    """Share of the observed cells kept back to tell when to stop and what to combine; 0: networks only."""
-
-    # Networks
-    mlp_members: int = 0
-    """Residual MLPs in the ensemble; 0 leaves them out."""
-    mlp_width: int = 512
-    """Their width."""
-    mlp_depth: int = 4
-    """Their residual blocks."""
-    attention_members: int = 4
-    """Networks with attention between columns in the ensemble; 0 leaves them out."""
-    attention_width: int = 128
-    """Width of a column in them, a multiple of 32."""
-    attention_depth: int = 6
-    """Their blocks of attention and MLP."""
-    dropout: float = 0.1
-    """Share of hidden units that a training step leaves out."""
-    member_training: str = "together"
-    """Members of a backbone are trained "together", or one after the other ("in_turn") as the time allows."""
-
-    # Trees
-    boosted_trees: int = 0
-    """Boosted trees for each column at most, part of means and probabilities; 0 leaves them out."""
-    tree_depth: int = 6
-    """Questions that each of them asks."""
-
-    # M-step
-    copied_patterns: float = 0.75
-    """Share of the rows that hide what another row misses; the others hide cells at a random rate."""
-    noise_log_mean: float = -0.6
-    """Mean of ln sigma in training; what is noised has deviation one."""
-    noise_log_deviation: float = 1.4
-    """Standard deviation of ln sigma in training."""
-    learning_rate: float = 3e-3
-    """Step size of AdamW and of the orthogonalised steps."""
-    rate_decay_from: float = 0.3
-    """Share of the training steps after which the learning rate falls evenly to zero."""
-    weight_decay: float = 0.0
-    """Decay of the weights, in units of the step size."""
-    noised_share: float = 0.5
-    """Share of a batch that is also noised, for the draws."""
-    batch_size: int = 1024
-    """Rows a training step, for each member."""
-    planned_steps: int = 2_700
-    """Training steps; doubled, and doubled again, where the held-out loss still falls fast."""
-    max_steps: int = 8_100
-    """Training steps at most."""
-    max_epochs: int = 1_000
-    """Passes over the table at most, but 2,000 steps are always allowed."""
-    patience: int = 1_000
-    """Steps without a better held-out loss before it stops, at most: half of those that led to the best loss,
-    and 200, are enough."""
-    weight_average: float = 0.999
-    """Decay a step of the averaged weights that the E-step uses."""
-
-    # E-step
-    sampling_steps: int = 20
-    """Network evaluations a draw, with those of the blank row, which all draws share; five are one turn, and
-    with one turn draws know no curves between cells missing together."""
-    sigma_max: float = 10.0
-    """Noise level at which a draw starts."""
-    sigma_min: float = 0.02
-    """Last noise level before zero."""
-    schedule_exponent: float = 7.0
-    """Spacing of the noise levels: evenly in sigma^(1/rho)."""
-
-    def __post_init__(self) -> None:
-        _check(self)
-        if self.mlp_members + self.attention_members == 0:
-            raise SettingError(
-                "An ensemble must have a member, however: mlp_members=0 and attention_members=0. "
-                "Set one of them to 1 or more."
-            )
-        if self.attention_width % 32:
-            raise SettingError(
-                f"attention_width must be a multiple of 32, however: attention_width={self.attention_width}. "
-                "Choose 32, 64, 96 and so on."
-            )
-
-
-#: What the qualities of the conditional engine change, on a GPU and on a CPU.
-#: docs/dev/conditional.md has the measurements that chose the values.
-CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
-    ("fast", True): {
-        "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500, "max_steps": 1_500,
-    },
-    ("balanced", True): {},
-    ("best", True): {
-        "mlp_members": 8, "attention_members": 8, "planned_steps": 6_000, "max_steps": 18_000,
-        "patience": 1_500,
-    },
-    ("fast", False): {
-        "boosted_trees": 256, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
-        "dropout": 0.0,
-        "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
-        "weight_average": 0.995,
-    },
-    ("balanced", False): {
-        "boosted_trees": 256, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
-        "dropout": 0.0,
-        "batch_size": 256, "planned_steps": 5_000, "max_steps": 5_000, "max_epochs": 160, "patience": 1_000,
-        "weight_average": 0.998,
-    },
-    ("best", False): {
-        "boosted_trees": 256, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
-        "mlp_depth": 3,
-        "batch_size": 256, "planned_steps": 12_000, "max_steps": 12_000, "patience": 2_500,
-        "attention_members": 1, "member_training": "in_turn",
-    },
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class MaskedSettings:
-    """The constants of masked diffusion."""
+    """The constants of the conditional engine: masked diffusion."""
 
     # EM
     em_rounds: int = 1
@@ -315,8 +192,8 @@ class MaskedSettings:
             )
 
 
-#: What the qualities of masked diffusion change, on a GPU and on a CPU.
-MASKED: dict[tuple[str, bool], dict[str, Any]] = {
+#: What the qualities of the conditional engine change, on a GPU and on a CPU.
+CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
     ("fast", True): {
         "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500, "max_steps": 1_500,
     },
@@ -342,12 +219,11 @@ MASKED: dict[tuple[str, bool], dict[str, Any]] = {
     },
 }  # fmt: skip
 
-Settings = PaperSettings | ConditionalSettings | MaskedSettings
+Settings = PaperSettings | ConditionalSettings
 
 _CHOICES = {
     "network_per_round": ("fresh", "warm"),
     "codes": ("onehot", "binary", "mixed"),
-    "member_training": ("together", "in_turn"),
 }
 #: Smallest and largest allowed value; an open end excludes the number itself.
 _RANGES: dict[str, tuple[float, float, bool]] = {
@@ -381,11 +257,9 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "attention_depth": (1, 1_000, True),
     "dropout": (0.0, 0.95, True),
     "boosted_trees": (0, 100_000, True),
-    "tree_depth": (1, 8, True),
     "copied_patterns": (0.0, 1.0, True),
     "weight_decay": (0.0, 1e3, True),
     "rate_decay_from": (0.0, 1.0, True),
-    "noised_share": (0.0, 1.0, False),
     "classes": (8, 1_024, True),
 }
 
@@ -423,7 +297,7 @@ def _check(settings: Settings) -> None:
             whole = field.type == "int"
             check_number(field.name, value, low, high, closed=closed, whole=whole)
             object.__setattr__(settings, field.name, int(value) if whole else float(value))
-    if not isinstance(settings, MaskedSettings) and settings.sigma_min >= settings.sigma_max:
+    if isinstance(settings, PaperSettings) and settings.sigma_min >= settings.sigma_max:
         raise SettingError(
             f"sigma_min must be below sigma_max, however: sigma_min={settings.sigma_min}, "
             f"sigma_max={settings.sigma_max}. Lower the one, or raise the other."
@@ -433,10 +307,14 @@ def _check(settings: Settings) -> None:
 _NAMES = {
     "paper": tuple(field.name for field in dataclasses.fields(PaperSettings)),
     "conditional": tuple(field.name for field in dataclasses.fields(ConditionalSettings)),
-    "masked": tuple(field.name for field in dataclasses.fields(MaskedSettings)),
 }
 #: Every setting of every engine, once.
 SETTING_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
+#: Settings that the conditional engine had in version 0.1; they are accepted with a warning.
+RETIRED = (
+    "member_training", "tree_depth", "noised_share", "noise_log_mean", "noise_log_deviation", "sigma_max",
+    "sigma_min", "schedule_exponent",
+)  # fmt: skip
 
 
 def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu: bool) -> Settings:
@@ -460,6 +338,16 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
             f"however: quality={quality!r}. Choose one."
         )
     own = {name: value for name, value in given.items() if value is not None}
+    retired = [name for name in own if name in RETIRED and name not in _NAMES[engine]]
+    if engine == "conditional" and retired:
+        for name in retired:
+            del own[name]
+        names = ", ".join(f"`{name}`" for name in retired)
+        warn_about_data(
+            f"{names} {'has' if len(retired) == 1 else 'have'} no effect with engine='conditional' since "
+            "version 0.2, and will be refused later. Leave out what has none.",
+            FutureWarning,
+        )
     if foreign := sorted(set(own) - set(_NAMES[engine])):
         other = next(name for name in ENGINES if foreign[0] in _NAMES[name])
         raise SettingError(
@@ -470,10 +358,9 @@ def resolve_settings(engine: str, quality: str, given: dict[str, Any], *, on_gpu
     if engine == "paper":
         fast = quality == "fast" or (quality == "auto" and not on_gpu)
         return PaperSettings(**{**(FAST if fast else {}), **own})
-    presets = CONDITIONAL if engine == "conditional" else MASKED
-    chosen = {**presets["balanced" if quality == "auto" else quality, on_gpu], **own}
+    chosen = {**CONDITIONAL["balanced" if quality == "auto" else quality, on_gpu], **own}
     planned = own.get("planned_steps")
-    settings = (ConditionalSettings if engine == "conditional" else MaskedSettings)(**chosen)
+    settings = ConditionalSettings(**chosen)
     if planned is None or settings.planned_steps <= settings.max_steps:
         return settings
     if "max_steps" in own:

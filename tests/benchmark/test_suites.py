@@ -298,14 +298,6 @@ def test_methods_that_can_choose_a_device_are_told_and_it_makes_no_other_run(tmp
     assert job.make().settings["device"] == "cpu"
 
 
-def test_a_setting_that_older_rows_lack_is_told_where_it_changes_something() -> None:
-    balanced, best = (
-        describe_settings({"quality": quality, "device": "cpu"}) for quality in ("balanced", "best")
-    )
-    assert "member_training" not in balanced
-    assert '"member_training": "in_turn"' in best
-
-
 # --- plans
 
 

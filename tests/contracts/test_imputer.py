@@ -17,9 +17,9 @@ from sklearn.exceptions import NotFittedError
 
 from diffputer import DataWarning, DiffPuter, InputError, SettingError
 from diffputer.analysis.verdicts import overall_error
-from diffputer.diffusion import sampling
-from diffputer.engines import conditional
-from diffputer.settings import ConditionalSettings, MaskedSettings, PaperSettings
+from diffputer.models.conditional import engine
+from diffputer.models.paper import sampling
+from diffputer.settings import ConditionalSettings, PaperSettings
 
 from ..conftest import ugly_frame
 
@@ -130,7 +130,7 @@ class TestSameSeedSameAnswer:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setitem(sampling.BLOCK, "cpu", block)
-        monkeypatch.setitem(conditional.BLOCK, "cpu", block)
+        monkeypatch.setitem(engine.BLOCK, "cpu", block)
         same(fitted.transform(frame), completed)
 
     def test_threads(self, frame: pd.DataFrame, tiny: dict[str, Any]) -> None:
@@ -240,11 +240,12 @@ class TestColumnsAreMatchedByName:
 
 
 def test_the_constants_in_use_are_those_of_the_engine(fitted: DiffPuter, tiny: dict[str, Any]) -> None:
-    sort = {"paper": PaperSettings, "masked": MaskedSettings}.get(tiny.get("engine", ""), ConditionalSettings)
+    sort = PaperSettings if tiny.get("engine") == "paper" else ConditionalSettings
     assert isinstance(fitted.settings_, sort)
     own = {field.name for field in dataclasses.fields(sort)}
     for name in own & set(tiny):
-        assert getattr(fitted.settings_, name) == tiny[name]
+        if not name.endswith("_members"):  # small tables have a member for every fold
+            assert getattr(fitted.settings_, name) == tiny[name]
     assert [line.round for line in fitted.trace_] == list(range(1, len(fitted.trace_) + 1))
 
 

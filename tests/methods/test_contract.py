@@ -166,6 +166,7 @@ def test_it_is_not_mean_imputation_and_better(name: str, fitted: tuple[Method, p
         assert right > TRAIN["town"].value_counts(normalize=True).iloc[0] + 0.1
 
 
+@pytest.mark.filterwarnings("ignore:Rows should be like")
 def test_a_column_that_was_complete_may_have_holes_later(name: str) -> None:
     method = make(name)
     if not method.out_of_sample:

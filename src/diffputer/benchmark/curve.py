@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from ..em import EMResult, impute, observed_range
 from ..em_state import Checkpoint, EMState
-from ..engines import make_engine
 from ..imputer import DiffPuter
+from ..models import make_engine
 from ..runtime.devices import resolve_device, resolve_precision
-from ..settings import PaperSettings, Settings
+from ..settings import ConditionalSettings, PaperSettings, Settings
 from ..tables.encoding import Encoded
 from ..tables.frames import read_table
 from .parts import Part, score_fields
@@ -46,8 +46,17 @@ class RoundScores:
         started = time.perf_counter()
         settings, encoder = self._settings, self._imputer._encoder
         dtype = resolve_precision(self._imputer.precision, self._device)
-        engine = make_engine(encoder.n_levels, settings, self._device, dtype)
         weights = {k.removeprefix("model."): v for k, v in state.weights.items() if k.startswith("model.")}
+        if isinstance(settings, ConditionalSettings):  # small tables have a member for every fold
+            names = [name for name in ("mlp_members", "attention_members") if getattr(settings, name)]
+            first = [
+                next(iter(v for key, v in weights.items() if key.startswith(f"networks.{k}.body")))
+                for k in range(len(names))
+            ]
+            settings = dataclasses.replace(
+                settings, **{name: len(v) for name, v in zip(names, first, strict=True)}
+            )
+        engine = make_engine(encoder.n_levels, settings, self._device, dtype)
         engine.model.load_state_dict(weights)
         fitted = EMResult(engine, self._bounds, state.trace, len(state.trace))
         for part in self.parts:

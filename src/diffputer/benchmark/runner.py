@@ -33,8 +33,6 @@ PROTOCOL_VERSION = 1
 #: The method whose engine and quality are among its parameters.
 OURS = "diffputer"
 
-#: Settings that older rows do not have, and what they were then: only other values tell runs apart.
-_AS_BEFORE = {"member_training": "together"}
 #: What tells runs apart: columns of a row, in this order.
 KEY_COLUMNS = ("task", "method", "settings_hash", "seed", "data_fingerprint", "protocol_version")
 Key = tuple[str, ...]
@@ -346,9 +344,6 @@ def describe_settings(made: Method | Mapping[str, Any]) -> str:
         engine, quality = parameters.get("engine", DEFAULT_ENGINE), parameters.get("quality", "auto")
         settings = resolve_settings(engine, quality, own, on_gpu=device.type == "cuda")
         described: Row = dataclasses.asdict(settings)
-        for name, value in _AS_BEFORE.items():
-            if described.get(name) == value:
-                del described[name]
         precision = resolve_precision(parameters.get("precision", "auto"), device)
         described["precision"] = str(precision).removeprefix("torch.")
         described |= {k: v for k, v in parameters.items() if k not in {*SETTING_NAMES, *_NOT_A_SETTING}}

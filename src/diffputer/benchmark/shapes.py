@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from ..diffusion.splitting import blank_rows
-from ..engines.conditional import BLOCK, ConditionalEngine
 from ..imputer import DiffPuter
+from ..models.base import Cells
+from ..models.conditional.engine import BLOCK, ConditionalEngine
 from ..runtime.devices import resolve_device
 from .provenance import describe_versions, find_git_hash, measure_peak_memory, name_device
 from .results import append_rows
@@ -110,19 +110,18 @@ def _measure_arithmetic(imputer: DiffPuter, columns: int, missing: float) -> flo
     assert imputer._result is not None
     engine = imputer._on_device(imputer._result).engine
     assert isinstance(engine, ConditionalEngine)
-    device = engine.model.shares.device
+    device = engine.device
     generator = torch.Generator().manual_seed(0)
     n = BLOCK[device.type]
     values = torch.randn(n, columns, generator=generator).to(device)
     known = (torch.rand(n, columns, generator=generator) >= missing).to(device)
-    numeric = torch.arange(columns, device=device)
 
     def answer(times: int) -> float:
         began = time.perf_counter()
         for _ in range(times):
-            rows = blank_rows(values, known, engine.model.marginals, numeric, numeric[:0])
-            mean = engine.model.predict(rows, engine.model.ask(rows, engine.dtype)).mean
-        float(mean[-1, -1])  # waits for the device
+            rows = engine.model.describe(values, known)
+            mean = engine.model.predict(rows, Cells.of(~known, columns), engine.dtype).mean
+        float(mean[-1])  # waits for the device
         return time.perf_counter() - began
 
     answer(WARM_UP)

@@ -148,3 +148,19 @@ class Predictive:
         """The same on another device, of one expert."""
         bins = None if self.bins is None else self.bins.to(device)
         return Predictive(self.mean.to(device), bins, [one.to(device) for one in self.levels])
+
+
+@dataclass
+class CellDistribution:
+    """What is known of each cell without drawing, in standardised numbers; NaN where it does not apply.
+
+    Shape: each [n, c].
+    """
+
+    deviation: NDArray[np.float32]
+    lower: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    level: NDArray[np.float32]
+    probability: NDArray[np.float32]
+    estimate: NDArray[np.float32]
+    """The mean or the median of a number."""

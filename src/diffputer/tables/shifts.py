@@ -114,7 +114,7 @@ def _missing_shifted(missing_before: int, observed_before: int, missing: int, ob
     (True, False, False)
     """
     before, now = missing_before + observed_before, missing + observed
-    if not before or not now:
+    if not before or not missing:  # nothing is to be imputed
         return False
     expected = now * missing_before / before
     if abs(missing - expected) < max(LARGE * now, FEWEST_MISSING):

@@ -1,0 +1,1 @@
+"""The default engine: masked diffusion; every column is a distribution over its support."""

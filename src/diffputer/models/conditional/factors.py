@@ -1,0 +1,130 @@
+"""A Gaussian of many columns: factor analysis by EM over rows with missing cells.
+
+x = m + L f + e with r factors f ~ N(0, I) and e ~ N(0, diag(psi)). Given the known cells K of a row,
+
+    Cov[f | x_K] = V = (I + L_K' psi_K^-1 L_K)^-1,   E[f | x_K] = V L_K' psi_K^-1 (x - m)_K
+
+for all rows at once: the precisions are one product of the mask with the outer products of the loadings.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ...nn.loading import require
+
+#: Rounds of EM, and factors of d columns.
+ROUNDS, MOST_FACTORS = 40, 24
+#: Rows that the loadings are found from at most, and numbers in the precisions of a block of rows.
+MOST_ROWS, MOST_NUMBERS = 10_000, 4_000_000
+#: Specific variances are at least this share of a column's own.
+SMALLEST = 1e-3
+#: Pseudo-rows that hold a loading near zero.
+RIDGE = 2.0
+
+
+def n_factors(d: int) -> int:
+    """Factors of d columns.
+
+    Examples
+    --------
+    >>> n_factors(65), n_factors(1000)
+    (16, 24)
+    """
+    return min(MOST_FACTORS, max(4, 2 * math.isqrt(d)))
+
+
+class Factors(nn.Module):
+    """Loadings L [d, r] and specific variances psi [d]."""
+
+    loadings: Tensor
+    specific: Tensor
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.register_buffer("loadings", torch.zeros(d, n_factors(d), dtype=torch.float64))
+        self.register_buffer("specific", torch.ones(d, dtype=torch.float64))
+
+    def check_values(self) -> None:
+        """Raise ValueError unless variances are positive."""
+        require(self.specific > 0, "specific variances must be positive")
+
+    def _posterior(self, centred: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Expectation and covariance of the factors. Shape: [n, d] twice -> [n, r], [n, r, r]."""
+        r = self.loadings.shape[1]
+        weighted = self.loadings / self.specific[:, None]
+        outer = (weighted[:, :, None] * self.loadings[:, None, :]).reshape(len(weighted), r * r)
+        eye = torch.eye(r, dtype=centred.dtype, device=centred.device)
+        V = torch.linalg.inv((known @ outer).view(-1, r, r) + eye)
+        return (V @ ((centred * known) @ weighted)[..., None])[..., 0], V
+
+    @torch.no_grad()
+    def fit(self, values: Tensor, known: Tensor, middle: Tensor) -> None:
+        """Find loadings and middle from rows. Shape: values, known [n, d], middle [d], written over."""
+        n, d = values.shape
+        some = torch.linspace(0, n - 1, min(n, MOST_ROWS), dtype=torch.float64).long()
+        values, known = values[some], known[some]
+        k, r = known.double(), self.loadings.shape[1]
+        counts = k.sum(dim=0).clamp_min(1)
+        middle.copy_((values * k).sum(dim=0) / counts)
+        centred = (values - middle) * k
+        own = ((centred.square()).sum(dim=0) / counts).clamp_min(1e-6)
+        # Start from the leading singular vectors of the table with means for missing cells.
+        generator = torch.Generator().manual_seed(0)
+        sketch = centred @ torch.randn(d, r, generator=generator, dtype=centred.dtype)
+        for _ in range(3):
+            sketch = torch.linalg.qr(centred @ (centred.T @ sketch))[0]
+        right = centred.T @ sketch
+        self.loadings.copy_(right / math.sqrt(len(values)))
+        self.specific.copy_((own - self.loadings.square().sum(dim=1)).clamp_min(0.1 * own))
+        for _ in range(ROUNDS):
+            self.em_round(values, known, middle)
+
+    @torch.no_grad()
+    def em_round(self, values: Tensor, known: Tensor, middle: Tensor, weights: Tensor | None = None) -> None:
+        """One E-step and one M-step; the middle is written over.
+
+        Shape: values, known [n, d], middle [d], weights [n].
+        """
+        (n, d), r = values.shape, self.loadings.shape[1]
+        k = known.double()
+        w = k if weights is None else k * weights[:, None]
+        centred = (values - middle) * k
+        counts = w.sum(dim=0).clamp_min(1)
+        own = ((w * centred.square()).sum(dim=0) / counts).clamp_min(1e-6)
+        eye = torch.eye(r, dtype=centred.dtype)
+        size = max(1, MOST_NUMBERS // (r * r))
+        cross = torch.zeros(d, r, dtype=centred.dtype)
+        moments = torch.zeros(d, r * r, dtype=centred.dtype)
+        sums = torch.zeros(d, r, dtype=centred.dtype)
+        for start in range(0, n, size):
+            part = slice(start, start + size)
+            f, V = self._posterior(centred[part], k[part])
+            second = V + f[:, :, None] * f[:, None, :]
+            cross += (w[part] * centred[part]).T @ f
+            moments += w[part].T @ second.flatten(1)
+            sums += w[part].T @ f
+        loadings = torch.linalg.solve(moments.view(d, r, r) + RIDGE * eye, cross[..., None])[..., 0]
+        explained = (loadings * cross).sum(dim=1) / counts
+        # With the ridge the expected residual is own - 2 l'c + l'Ml.
+        square = torch.einsum("dr,drs,ds->d", loadings, moments.view(d, r, r), loadings) / counts
+        self.specific.copy_(torch.maximum(own - 2 * explained + square, SMALLEST * own))
+        self.loadings.copy_(loadings)
+        middle += ((w * centred).sum(dim=0) - (sums * loadings).sum(dim=1)) / counts
+
+    @torch.no_grad()
+    def expect(self, values: Tensor, known: Tensor, middle: Tensor) -> tuple[Tensor, Tensor]:
+        """Expectation and variance of every cell. Shape: values, known [n, d] -> [n, d], [n, d]."""
+        r = self.loadings.shape[1]
+        size = max(1, MOST_NUMBERS // (r * r))
+        expected, variance = torch.empty_like(values), torch.empty_like(values)
+        for start in range(0, len(values), size):
+            part = slice(start, start + size)
+            k = known[part].to(values.dtype)
+            f, V = self._posterior((values[part] - middle) * k, k)
+            expected[part] = torch.where(known[part], values[part], middle + f @ self.loadings.T)
+            variance[part] = ((self.loadings @ V) * self.loadings).sum(dim=-1) + self.specific
+        return expected, variance

@@ -1,1 +1,0 @@
-"""Masked diffusion: experts that predict any cells from any others, pooled, calibrated and sampled."""

@@ -1,0 +1,1 @@
+"""DiffPuter as published: EM with score matching and many merged draws."""

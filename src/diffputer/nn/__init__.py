@@ -1,0 +1,1 @@
+"""What networks are made of: layers, kernels, optimisers, the trainer."""
