@@ -14,19 +14,31 @@ from diffputer.demo import load_sample
 from diffputer.models.base import Cells
 
 HERE = Path(__file__).parent
-COLOURS = {"network": "#4477aa", "copula": "#ccaa33", "Gaussian": "#228833", "pool": "#aa3377", "ink": "#333333"}
+COLOURS = {
+    "network": "#4477aa",
+    "copula": "#ccaa33",
+    "Gaussian": "#228833",
+    "pool": "#aa3377",
+    "ink": "#333333",
+}
 COLUMN = "median_income"
 
 
 def draw_data_flow() -> None:
     """Boxes and arrows: rows, experts, pool, calibration, estimates and sampler."""
     figure, axes = plt.subplots(figsize=(10, 3.4))
-    axes.set(xlim=(0, 10), ylim=(0, 3.4))
+    axes.set(xlim=(0, 10), ylim=(-0.65, 3.4))
     axes.axis("off")
 
     def box(x: float, y: float, width: float, height: float, text: str, colour: str = "#eef2f7") -> None:
         shape = FancyBboxPatch(
-            (x, y), width, height, boxstyle="round,pad=0.02,rounding_size=0.08", fc=colour, ec=COLOURS["ink"], lw=0.8
+            (x, y),
+            width,
+            height,
+            boxstyle="round,pad=0.02,rounding_size=0.08",
+            fc=colour,
+            ec=COLOURS["ink"],
+            lw=0.8,
         )
         axes.add_patch(shape)
         axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=9.5)
@@ -34,13 +46,23 @@ def draw_data_flow() -> None:
     def arrow(start: tuple[float, float], end: tuple[float, float], bend: float = 0.0) -> None:
         axes.add_patch(
             FancyArrowPatch(
-                start, end, arrowstyle="-|>", mutation_scale=11, lw=1, color=COLOURS["ink"],
+                start,
+                end,
+                arrowstyle="-|>",
+                mutation_scale=11,
+                lw=1,
+                color=COLOURS["ink"],
                 connectionstyle=f"arc3,rad={bend}",
             )
         )
 
     box(0.1, 1.3, 1.25, 0.8, "rows with\nmissing cells")
-    experts = ["network\n(attention or MLP)", "Gaussian copula", "Gaussian of the values", "boosted trees (CPU)"]
+    experts = [
+        "network\n(attention or MLP)",
+        "Gaussian copula",
+        "Gaussian of the values",
+        "boosted trees (CPU)",
+    ]
     for k, name in enumerate(experts):
         y = 2.62 - 0.83 * k
         box(1.95, y, 2.0, 0.62, name, "#dfe9f5")
@@ -53,8 +75,11 @@ def draw_data_flow() -> None:
     box(8.2, 0.35, 1.7, 0.75, "sampler: unmask\ncell by cell")
     arrow((7.65, 1.8), (8.15, 2.6))
     arrow((7.65, 1.6), (8.15, 0.8))
-    arrow((8.15, 0.45), (0.75, 1.25), bend=-0.28)
-    axes.text(4.9, 0.02, "drawn cells are known in the next step", ha="center", fontsize=8.5, color=COLOURS["ink"])
+    axes.plot([8.95, 8.95, 0.75], [0.3, -0.3, -0.3], lw=1, color=COLOURS["ink"])
+    arrow((0.75, -0.31), (0.75, 1.25))
+    axes.text(
+        4.9, -0.55, "drawn cells are known in the next step", ha="center", fontsize=8.5, color=COLOURS["ink"]
+    )
     figure.savefig(HERE / "data_flow.png", dpi=160, bbox_inches="tight", facecolor="white")
 
 
@@ -92,7 +117,9 @@ def draw_cell() -> None:
     panels[0].legend(frameon=False)
     panels[0].set_title("experts", loc="left")
     panels[0].set_ylabel("density")
-    panels[1].stairs(pooled.bins[place, :n].numpy() / widths, edges, color=COLOURS["pool"], fill=True, alpha=0.3)
+    panels[1].stairs(
+        pooled.bins[place, :n].numpy() / widths, edges, color=COLOURS["pool"], fill=True, alpha=0.3
+    )
     low, median, high = (
         float(model.support.quantile(pooled, cells.columns, q)[place]) * known.std(ddof=0) + known.mean()
         for q in (0.05, 0.5, 0.95)

@@ -5,7 +5,7 @@
 
 TYPE_CHECKING = False  # not imported: with ``python -m`` that would search the current folder
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from typing import Any

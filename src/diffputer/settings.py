@@ -203,17 +203,17 @@ CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
         "patience": 1_500,
     },
     ("fast", False): {
-        "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
+        "boosted_trees": 200, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
         "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
         "weight_average": 0.995,
     },
     ("balanced", False): {
-        "boosted_trees": 100, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
+        "boosted_trees": 300, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
         "batch_size": 256, "planned_steps": 5_000, "max_steps": 5_000, "max_epochs": 160, "patience": 1_000,
         "weight_average": 0.998,
     },
     ("best", False): {
-        "boosted_trees": 100, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
+        "boosted_trees": 300, "attention_width": 64, "attention_depth": 3, "mlp_members": 3, "mlp_width": 192,
         "mlp_depth": 3, "batch_size": 256, "planned_steps": 12_000, "max_steps": 12_000, "patience": 2_500,
         "attention_members": 1,
     },

@@ -251,7 +251,7 @@ class FittingSession:
         support = copy.deepcopy(model.support).to("cpu")
         rows = Table(self._x, ~self._missing, self._columns, support).batch
         for expert in model.linear:
-            expert.to("cpu").fit(rows, float(expert.shrinking))
+            expert.to("cpu").fit(rows, float(expert.shrinking), warm=True)
         if model.copula is not None and model.variants is not None:
             model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
         model.to(self._device)

@@ -184,8 +184,11 @@ class LinearExpert(nn.Module):
         return tried[:1] if a < SMALLEST_SHRINKAGE else tried
 
     @torch.no_grad()
-    def fit(self, rows: RowBatch, f: float, tolerance: float = TOLERANCE) -> None:
-        """Fit to as many rows as can be afforded, on a CPU, with this shrinkage."""
+    def fit(self, rows: RowBatch, f: float, tolerance: float = TOLERANCE, *, warm: bool = False) -> None:
+        """Fit to as many rows as can be afforded, on a CPU, with this shrinkage.
+
+        ``warm`` goes on from an earlier fit, to rows of which a little more is known.
+        """
         self.shrinking.fill_(f)
         if self.factors is None:
             most = min(len(rows), most_rows(self.d))
@@ -195,13 +198,11 @@ class LinearExpert(nn.Module):
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
         values, known = self.latent(rows)
         if self.factors is not None:
-            self.factors.fit(values, known, self.middle)
+            self.factors.fit(values, known, self.middle, warm=warm)
             return
         spread = torch.diag((values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4))
-        m, S = settle(
-            values, Holes(known), torch.zeros_like(self.middle), spread, f * shrinkage(known),
-            rounds=ROUNDS, tolerance=tolerance,
-        )  # fmt: skip
+        start = (self.middle, self.covariance) if warm else (torch.zeros_like(self.middle), spread)
+        m, S = settle(values, Holes(known), *start, f * shrinkage(known), rounds=ROUNDS, tolerance=tolerance)
         self.middle.copy_(m)
         self.covariance.copy_(S)
 

@@ -27,8 +27,8 @@ MOST_LEVELS = 64
 MOST_TREES = 800
 #: Known cells that a column needs, and values of another column that can inform it.
 FEWEST_CELLS, FEWEST_VALUES = 40, 20
-#: Known cells from which some are kept back to stop at.
-FEWEST_TO_STOP = 1_000
+#: Known cells from which some are kept back to stop at, and rounds of boosting where none are.
+FEWEST_TO_STOP, MOST_WITHOUT = 1_000, 100
 #: Rows from which a column is learnt at most.
 MOST_ROWS = 50_000
 #: Rows whose way through all trees is followed at once.
@@ -225,9 +225,13 @@ def _learn(
     is_set = np.array([False] * p + [n <= 255 for n in levels], dtype=bool)
     rarest = np.unique(y, return_counts=True)[1].min() if n_levels else 2
     kind = HistGradientBoostingClassifier if n_levels else HistGradientBoostingRegressor
+    stops = len(y) > FEWEST_TO_STOP and rarest > 1
+    rounds = min(
+        n_trees if stops else min(n_trees, MOST_WITHOUT), MOST_TREES // (n_levels if n_levels > 2 else 1)
+    )
     model = kind(
-        max_iter=max(10, min(n_trees, MOST_TREES // max(1, n_levels if n_levels > 2 else 1))),
-        early_stopping=len(y) > FEWEST_TO_STOP and rarest > 1,
+        max_iter=max(10, rounds),
+        early_stopping=stops,
         n_iter_no_change=10,
         categorical_features=is_set[others],
         # Rare categories have so little curvature that their leaves run away without.
