@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from ...settings import ConditionalSettings
 from ...trace import EMRound
 from ..base import Cells, Columns, Predictive, RowBatch
 from .engine import ConditionalEngine
-from .gaussian import ROUGH_TOLERANCE, TOLERANCE, LinearExpert
+from .gaussian import ROUGH_TOLERANCE, TOLERANCE, LinearExpert, most_rows
 from .masking import MaskedCells, Table, Validation
 from .model import ConditionalModel
 from .network import Network
@@ -207,12 +208,13 @@ class FittingSession:
         threads, n_trees = torch.get_num_threads(), self.settings.boosted_trees
 
         def fit() -> list[Predictive]:
-            found = [_fit_linear(expert, rows, v, support) for expert in linear]
-            for expert in linear:
-                if expert.kind == "values":
-                    widths, scales = expert.find_lines(rows, support)
-                    model.widths.copy_(widths)
-                    model.line_scales.copy_(scales)
+            with self._threads_of_linear(rows):
+                found = [_fit_linear(expert, rows, v, support) for expert in linear]
+                for expert in linear:
+                    if expert.kind == "values":
+                        widths, scales = expert.find_lines(rows, support)
+                        model.widths.copy_(widths)
+                        model.line_scales.copy_(scales)
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:
@@ -250,11 +252,18 @@ class FittingSession:
         model = self.model
         support = copy.deepcopy(model.support).to("cpu")
         rows = Table(self._x, ~self._missing, self._columns, support).batch
-        for expert in model.linear:
-            expert.to("cpu").fit(rows, float(expert.shrinking), warm=True)
-        if model.copula is not None and model.variants is not None:
-            model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
+        with self._threads_of_linear(rows):
+            for expert in model.linear:
+                expert.to("cpu").fit(rows, float(expert.shrinking), warm=True)
+            if model.copula is not None and model.variants is not None:
+                model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
         model.to(self._device)
+
+    def _threads_of_linear(self, rows: RowBatch) -> AbstractContextManager[None]:
+        """As many threads as a round of EM keeps busy."""
+        d = self.model.linear[0].d if self.model.linear else 1
+        work = min(len(rows), most_rows(d)) * d**3 // 8  # a third of the cells are missing, say
+        return few_threads(work, torch.device("cpu"))
 
     def _multiplications(self, trainer: Trainer) -> int:
         """How large a training step is: rows times weights (and columns)."""

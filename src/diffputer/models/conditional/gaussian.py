@@ -31,7 +31,7 @@ from .support import Support
 
 #: How often expectations are taken at most, and the change of a parameter below which they are not.
 ROUNDS, TOLERANCE = 100, 1e-4
-#: The change where only the errors of several fits are compared.
+#: The change where fits are compared, or vary by much more.
 ROUGH_TOLERANCE = 1e-3
 #: Latent columns up to which S has full rank: every row takes the cube of those it misses.
 MOST_COLUMNS = 64
@@ -405,7 +405,7 @@ class Variants(nn.Module):
         rounds = min(VARIANT_ROUNDS, max(FEWEST_ROUNDS, int(VARIANT_WORK / (len(rows) * d**3))))
 
         def refit(m: Tensor, S: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-            return settle(values, holes, m, S, shrink, rounds=rounds, tolerance=TOLERANCE, weights=weights)
+            return settle(values, holes, m, S, shrink, rounds=rounds, tolerance=ROUGH_TOLERANCE, weights=weights)
 
         m, S = refit(middle, covariance, None)
         root, own, scale = _root(covariance), _root(S), (len(rows) / n) ** 0.5

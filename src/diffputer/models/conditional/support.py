@@ -27,8 +27,8 @@ FEWEST_REPEATS = 3
 REPEATS = 2
 #: Bins of the values that are no atoms, at least.
 FEWEST_BINS = 4
-#: Values that are no atoms a bin has at least, on average.
-VALUES_A_BIN = 2
+#: Values of a bin, on average: few are hardly learnt from, but fewer than ENOUGH_BINS bins are too coarse.
+VALUES_A_BIN, LEAST_VALUES_A_BIN, ENOUGH_BINS = 20, 2, 24
 #: A density with less mass than this in a class says nothing about the values inside.
 FAINTEST = 1e-4
 
@@ -62,7 +62,9 @@ def find_classes(values: NDArray[np.float32], most: int = CLASSES) -> Classes:
         atom = counts >= max(FEWEST_REPEATS, n / most)
         atom[np.argsort(-counts, kind="stable")[most // 3 :]] = False  # each may cut a bin into two
         others = np.where(atom, 0, counts)
-        n_bins = max(FEWEST_BINS, min(most - 2 * int(atom.sum()), int(others.sum()) // VALUES_A_BIN))
+        left = int(others.sum())
+        wanted = max(left // VALUES_A_BIN, min(ENOUGH_BINS, left // LEAST_VALUES_A_BIN))
+        n_bins = max(FEWEST_BINS, min(most - 2 * int(atom.sum()), wanted))
         rank = (others.cumsum() - others / 2) / max(1, others.sum())
         label = np.where(atom, -1 - np.arange(len(found)), np.minimum(rank * n_bins, n_bins - 1).astype(int))
         group = np.concatenate([[0], np.cumsum(label[1:] != label[:-1])])
