@@ -405,7 +405,9 @@ class Variants(nn.Module):
         rounds = min(VARIANT_ROUNDS, max(FEWEST_ROUNDS, int(VARIANT_WORK / (len(rows) * d**3))))
 
         def refit(m: Tensor, S: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-            return settle(values, holes, m, S, shrink, rounds=rounds, tolerance=ROUGH_TOLERANCE, weights=weights)
+            return settle(
+                values, holes, m, S, shrink, rounds=rounds, tolerance=ROUGH_TOLERANCE, weights=weights
+            )
 
         m, S = refit(middle, covariance, None)
         root, own, scale = _root(covariance), _root(S), (len(rows) / n) ** 0.5
