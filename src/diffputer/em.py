@@ -94,14 +94,14 @@ class Session(Protocol):
         """Estimate how long the last E-step will take, from a round."""
 
     def weights(self) -> dict[str, Tensor]:
-        """Give copies of all weights, to go on from; those of the model under "model."."""
+        """Copies of all weights, to go on from; those of the model under "model."."""
 
     def restore(self, weights: dict[str, Tensor]) -> None:
         """Take such weights."""
 
 
 class Engine(Protocol):
-    """A model of rows with holes: how it is fitted, imputes and draws. Shape: x, missing [n, d]."""
+    """A model of rows with missing cells: how it is fitted, imputes and draws. Shape: x, missing [n, d]."""
 
     name: str
     n_levels: NDArray[np.int64]

@@ -65,7 +65,7 @@ class DataWarning(UserWarning):
 
 
 def warn_about_data(message: str, category: type[Warning] = DataWarning) -> None:
-    """Give a warning that points at the line outside the package which led to it.
+    """Warn, pointing at the line outside the package that led to it.
 
     Parameters
     ----------
