@@ -14,7 +14,7 @@ from diffputer.errors import SettingError
 from diffputer.models.base import RowBatch
 from diffputer.models.conditional import engine
 from diffputer.models.conditional.gaussian import VARIANTS, LinearExpert, Variants
-from diffputer.models.conditional.gaussian_em import Holes, em_round, invert
+from diffputer.models.conditional.gaussian_em import MissingPatterns, em_round, invert
 
 SLOPE, N = 0.8, 300
 
@@ -114,8 +114,8 @@ class TestVariants:
         copula = LinearExpert("copula", 2, [])
         once, twice = (copula.latent(as_rows(rows)) for rows in (z, np.concatenate([z, z[:10]])))
         start = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
-        weighted = em_round(once[0], Holes(once[1]), *start, 0.1, weights)
-        counted = em_round(twice[0], Holes(twice[1]), *start, 0.1)
+        weighted = em_round(once[0], MissingPatterns(once[1]), *start, 0.1, weights)
+        counted = em_round(twice[0], MissingPatterns(twice[1]), *start, 0.1)
         for a, b in zip(weighted, counted, strict=True):
             assert torch.allclose(a, b)
 
@@ -125,7 +125,7 @@ class TestVariants:
         S, m = torch.from_numpy(root @ root.T + np.eye(5)), torch.from_numpy(rng.normal(size=5))
         known = torch.from_numpy(rng.random((40, 5)) > 0.5)
         values = torch.from_numpy(rng.normal(size=(40, 5))) * known
-        expected, _ = Holes(known).expect(values, m, invert(S))
+        expected, _ = MissingPatterns(known).expect(values, m, invert(S))
         for row in range(40):
             k, u = known[row], ~known[row]
             slope = S[u][:, k] @ torch.linalg.inv(S[k][:, k])

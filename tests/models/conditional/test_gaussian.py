@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from diffputer.models.base import Cells, Columns, RowBatch
-from diffputer.models.conditional.gaussian import LinearExpert
-from diffputer.models.conditional.gaussian_em import condition_in_turn
+from diffputer.models.conditional.gaussian import Given, LinearExpert
 from diffputer.models.conditional.masking import Table, mask
 from diffputer.models.conditional.support import Support
 
@@ -163,9 +162,13 @@ def test_conditioning_on_one_column_after_the_other_is_conditioning_on_all() -> 
     known[0], known[1] = True, False
     rows = scores(values, known)
     given = copula.given(rows)
-    in_turn, rest = condition_in_turn(*copula.latent(rows), copula.middle, copula.covariance)
-    assert torch.allclose(in_turn, given.expected, atol=1e-6)
-    assert torch.allclose(rest, given.rest, atol=1e-6)
+    in_turn = Given(
+        torch.zeros_like(known), copula.middle.repeat(300, 1), copula.covariance.repeat(300, 1, 1)
+    )
+    in_turn.learn(*copula.latent(rows))
+    assert torch.allclose(in_turn.expected, given.expected, atol=1e-6)
+    unknown = ~known[:, :, None] & ~known[:, None, :]
+    assert torch.allclose(in_turn.rest * unknown, given.rest, atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

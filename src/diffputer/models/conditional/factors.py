@@ -1,4 +1,4 @@
-"""A Gaussian of many columns: factor analysis by EM over rows with missing cells.
+"""Factor analysis: a Gaussian of many columns, by EM over rows with missing cells.
 
 x = m + L f + e with r factors f ~ N(0, I) and e ~ N(0, diag(psi)). Given the known cells K of a row,
 
@@ -10,11 +10,13 @@ for all rows at once: the precisions are one product of the mask with the outer 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from ...nn.loading import require
+from .gaussian_em import spread_rows
 
 #: Rounds of EM, first on a part of the rows, then on as many as can be afforded (Adult, Default: as good as
 #: 40 rounds on all of these, in half of the time).
@@ -28,7 +30,7 @@ RIDGE = 2.0
 
 
 def n_factors(d: int) -> int:
-    """Factors of d columns.
+    """Number of factors of d columns.
 
     Examples
     --------
@@ -53,6 +55,11 @@ class Factors(nn.Module):
         """Raise ValueError unless variances are positive."""
         require(self.specific > 0, "specific variances must be positive")
 
+    def _blocks(self, n: int) -> Iterator[slice]:
+        """Slices of n rows whose precisions fit into memory."""
+        size = MOST_NUMBERS // self.loadings.shape[1] ** 2
+        return (slice(start, start + size) for start in range(0, n, size))
+
     def _posterior(self, centred: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Expectation and covariance of the factors. Shape: [n, d] twice -> [n, r], [n, r, r]."""
         r = self.loadings.shape[1]
@@ -70,25 +77,25 @@ class Factors(nn.Module):
         """
         if not warm:
             self._start(values, known, middle)
-        for rows, rounds in STAGES[-1:] if warm else STAGES:
+        for most, rounds in STAGES[-1:] if warm else STAGES:
+            rows = spread_rows(len(values), most)
+            some, shown = values[rows], known[rows]
             for _ in range(rounds // 2 if warm else rounds):
-                self.em_round(_spread(values, rows), _spread(known, rows), middle)
+                self.em_round(some, shown, middle)
 
     def _start(self, values: Tensor, known: Tensor, middle: Tensor) -> None:
         """Start from the leading singular vectors of the table with means for missing cells."""
-        d = values.shape[1]
-        values, known = (_spread(one, STAGES[-1][0]) for one in (values, known))
-        k, r = known.double(), self.loadings.shape[1]
+        rows = spread_rows(len(values), STAGES[-1][0])
+        values, k = values[rows], known[rows].double()
         counts = k.sum(dim=0).clamp_min(1)
         middle.copy_((values * k).sum(dim=0) / counts)
         centred = (values - middle) * k
-        own = ((centred.square()).sum(dim=0) / counts).clamp_min(1e-6)
+        own = (centred.square().sum(dim=0) / counts).clamp_min(1e-6)
         generator = torch.Generator().manual_seed(0)
-        sketch = centred @ torch.randn(d, r, generator=generator, dtype=centred.dtype)
+        sketch = centred @ torch.randn(self.loadings.shape, generator=generator, dtype=centred.dtype)
         for _ in range(3):
             sketch = torch.linalg.qr(centred @ (centred.T @ sketch))[0]
-        right = centred.T @ sketch
-        self.loadings.copy_(right / math.sqrt(len(values)))
+        self.loadings.copy_(centred.T @ sketch / math.sqrt(len(values)))
         self.specific.copy_((own - self.loadings.square().sum(dim=1)).clamp_min(0.1 * own))
 
     @torch.no_grad()
@@ -103,22 +110,19 @@ class Factors(nn.Module):
         centred = (values - middle) * k
         counts = w.sum(dim=0).clamp_min(1)
         own = ((w * centred.square()).sum(dim=0) / counts).clamp_min(1e-6)
-        eye = torch.eye(r, dtype=centred.dtype)
-        size = max(1, MOST_NUMBERS // (r * r))
-        cross = torch.zeros(d, r, dtype=centred.dtype)
+        cross, sums = (torch.zeros(d, r, dtype=centred.dtype) for _ in range(2))
         moments = torch.zeros(d, r * r, dtype=centred.dtype)
-        sums = torch.zeros(d, r, dtype=centred.dtype)
-        for start in range(0, n, size):
-            part = slice(start, start + size)
+        for part in self._blocks(n):
             f, V = self._posterior(centred[part], k[part])
-            second = V + f[:, :, None] * f[:, None, :]
             cross += (w[part] * centred[part]).T @ f
-            moments += w[part].T @ second.flatten(1)
+            moments += w[part].T @ (V + f[:, :, None] * f[:, None, :]).flatten(1)
             sums += w[part].T @ f
-        loadings = torch.linalg.solve(moments.view(d, r, r) + RIDGE * eye, cross[..., None])[..., 0]
-        explained = (loadings * cross).sum(dim=1) / counts
+        second = moments.view(d, r, r)
+        ridge = RIDGE * torch.eye(r, dtype=centred.dtype)
+        loadings = torch.linalg.solve(second + ridge, cross[..., None])[..., 0]
         # With the ridge the expected residual is own - 2 l'c + l'Ml.
-        square = torch.einsum("dr,drs,ds->d", loadings, moments.view(d, r, r), loadings) / counts
+        explained = (loadings * cross).sum(dim=1) / counts
+        square = torch.einsum("dr,drs,ds->d", loadings, second, loadings) / counts
         self.specific.copy_(torch.maximum(own - 2 * explained + square, SMALLEST * own))
         self.loadings.copy_(loadings)
         middle += ((w * centred).sum(dim=0) - (sums * loadings).sum(dim=1)) / counts
@@ -126,20 +130,10 @@ class Factors(nn.Module):
     @torch.no_grad()
     def expect(self, values: Tensor, known: Tensor, middle: Tensor) -> tuple[Tensor, Tensor]:
         """Expectation and variance of every cell. Shape: values, known [n, d] -> [n, d], [n, d]."""
-        r = self.loadings.shape[1]
-        size = max(1, MOST_NUMBERS // (r * r))
         expected, variance = torch.empty_like(values), torch.empty_like(values)
-        for start in range(0, len(values), size):
-            part = slice(start, start + size)
+        for part in self._blocks(len(values)):
             k = known[part].to(values.dtype)
             f, V = self._posterior((values[part] - middle) * k, k)
             expected[part] = torch.where(known[part], values[part], middle + f @ self.loadings.T)
             variance[part] = ((self.loadings @ V) * self.loadings).sum(dim=-1) + self.specific
         return expected, variance
-
-
-def _spread(values: Tensor, most: int) -> Tensor:
-    """At most so many rows, evenly spread over all."""
-    if len(values) <= most:
-        return values
-    return values[torch.linspace(0, len(values) - 1, most, dtype=torch.float64).long()]

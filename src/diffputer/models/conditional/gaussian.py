@@ -9,14 +9,15 @@ lines and extrapolates them. S is shrunk towards independence where rows are few
 with a = f d / (d + pairs), pairs the rows that show a pair of columns, and f chosen on held-out cells. Of
 many columns S has low rank, L L' + diag(psi): a row costs the square of the factors, not the cube of columns.
 
-A copula has bootstrapped variants (Bayesian bootstrap, Rubin 1981: rows get exponential weights), so that
-draws carry the uncertainty of the fit.
+The copula has replicates by the Bayesian bootstrap (Rubin 1981: rows get exponential weights), so that draws
+carry the uncertainty of the fit.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +27,12 @@ from ...nn.loading import require, require_between, require_covariance
 from ...runtime.seeding import derive_seed, torch_generator
 from ..base import Cells, Normal, Predictive, RowBatch
 from .factors import Factors, n_factors
-from .gaussian_em import JITTER, Holes, condition_in_turn, invert, invert_each, multiply, settle
+from .gaussian_em import JITTER, MissingPatterns, invert, invert_each, multiply, settle, spread_rows
 from .support import Support
 
-#: How often expectations are taken at most, and the change of a parameter below which they are not.
+#: Rounds of EM at most, and the change of a parameter at which it ends.
 ROUNDS, TOLERANCE = 100, 1e-4
-#: The change where fits are compared, or vary by much more.
+#: The change where fits are compared, or differ by much more.
 ROUGH_TOLERANCE = 1e-3
 #: Latent columns up to which S has full rank: every row takes the cube of those it misses.
 MOST_COLUMNS = 64
@@ -54,18 +55,18 @@ BLOCK = {"cuda": 16_384, "cpu": 4_096}
 LINE_ROWS, FEWEST_SURE, MOST_MISS = 2_000, 10, 1.5
 #: Standard deviations on a line are reduced to this share at least.
 SMALLEST_SCALE = 1e-2
-#: Bootstrapped variants of the copula; draws beyond mix them.
+#: Bootstrap replicates of the copula; draws beyond mix them.
 VARIANTS = 20
 #: Rounds of EM for each, from the fitted parameters on, and multiplications that all may take.
 VARIANT_ROUNDS, FEWEST_ROUNDS, VARIANT_WORK = 50, 8, 2e9
-#: Rounds of EM for each variant of low rank, and rows that it is found from at most.
+#: Rounds of EM for each replicate of low rank, and rows that it is found from at most.
 FACTOR_ROUNDS, MOST_FACTOR_ROWS = 4, 2_000
-#: Rows that variants are found from at most; of many columns fewer, but some a column.
+#: Rows that replicates are found from at most; of many columns fewer, but some a column.
 MOST_ROWS, MOST_WORK, ROWS_A_COLUMN = 10_000, 1e7, 10
 
 
 def most_rows(n_columns: int) -> int:
-    """Rows from which the covariance is found at most: a row takes the cube of its missing columns.
+    """Most rows from which the covariance is found: a row takes the cube of its missing columns.
 
     Examples
     --------
@@ -76,12 +77,13 @@ def most_rows(n_columns: int) -> int:
 
 
 def shrinkage(known: Tensor) -> float:
-    """How far S is shrunk with f = 1: rows that show two columns against columns. Shape: known [n, d]."""
+    """The a of f = 1: columns against rows that show two of them. Shape: known [n, d]."""
     n, d = known.shape
     pairs = float(known.double().mean(dim=0).square().mean()) * n
     return d / (d + pairs)
 
 
+@dataclass
 class Given:
     """Gaussians of n rows given what is known of them, which can learn more cells.
 
@@ -91,8 +93,9 @@ class Given:
     Shape: known, expected [n, d]; rest [n, d, d] are covariances, or [n, d] variances alone.
     """
 
-    def __init__(self, known: Tensor, expected: Tensor, rest: Tensor) -> None:
-        self.known, self.expected, self.rest = known, expected, rest
+    known: Tensor
+    expected: Tensor
+    rest: Tensor
 
     def clone(self) -> Given:
         """A copy that learns for itself."""
@@ -101,11 +104,6 @@ class Given:
     def first(self, n: int) -> Given:
         """The first rows; they share memory."""
         return Given(self.known[:n], self.expected[:n], self.rest[:n])
-
-    @property
-    def variance(self) -> Tensor:
-        """Variances of all cells. Shape: [n, d]."""
-        return self.rest.diagonal(dim1=1, dim2=2) if self.rest.ndim == 3 else self.rest
 
     def learn(self, values: Tensor, known: Tensor) -> None:
         """Learn what is known by now, one cell of each row at a time. Shape: two of [n, d]."""
@@ -151,6 +149,8 @@ class LinearExpert(nn.Module):
         super().__init__()
         self.kind, self.p, self.levels = kind, n_numeric, list(levels)
         self.d = d = n_numeric + sum(levels)
+        starts = [sum(levels[:k]) for k in range(len(levels))]
+        self.slots = [slice(start, start + n) for start, n in zip(starts, levels, strict=True)]
         slots = [(k, level) for k, n in enumerate(levels) for level in range(n)]
         pairs = torch.tensor(slots, dtype=torch.int64).reshape(-1, 2)
         self.register_buffer("slot_column", pairs[:, 0], persistent=False)
@@ -158,8 +158,7 @@ class LinearExpert(nn.Module):
         self.register_buffer("shrinking", torch.ones((), dtype=torch.float64))
         self.register_buffer("middle", torch.zeros(d, dtype=torch.float64))
         self.factors = Factors(d) if d > MOST_COLUMNS else None
-        full = 0 if self.factors is not None else d
-        self.register_buffer("covariance", torch.eye(full, dtype=torch.float64))
+        self.register_buffer("covariance", torch.eye(0 if self.factors else d, dtype=torch.float64))
         self.register_buffer("frequencies", torch.zeros(d - n_numeric, dtype=torch.float64))
 
     def check_values(self) -> None:
@@ -191,8 +190,7 @@ class LinearExpert(nn.Module):
         """
         self.shrinking.fill_(f)
         if self.factors is None:
-            most = min(len(rows), most_rows(self.d))
-            rows = rows.part(torch.linspace(0, len(rows) - 1, most, dtype=torch.float64).long())
+            rows = rows.part(spread_rows(len(rows), most_rows(self.d)))
         seen = (rows.levels >= 0).double()[:, self.slot_column]
         there = (rows.levels[:, self.slot_column] == self.slot_level).double()
         self.frequencies.copy_(there.sum(dim=0) / seen.sum(dim=0).clamp_min(1))
@@ -202,7 +200,8 @@ class LinearExpert(nn.Module):
             return
         spread = torch.diag((values.square().sum(dim=0) / known.sum(dim=0).clamp_min(1)).clamp_min(1e-4))
         start = (self.middle, self.covariance) if warm else (torch.zeros_like(self.middle), spread)
-        m, S = settle(values, Holes(known), *start, f * shrinkage(known), rounds=ROUNDS, tolerance=tolerance)
+        patterns, shrink = MissingPatterns(known), f * shrinkage(known)
+        m, S = settle(values, patterns, *start, shrink, rounds=ROUNDS, tolerance=tolerance)
         self.middle.copy_(m)
         self.covariance.copy_(S)
 
@@ -222,25 +221,38 @@ class LinearExpert(nn.Module):
     @torch.no_grad()
     def given(self, rows: RowBatch) -> Given:
         """The Gaussian of each row given what is known of it."""
-        parts = [self._given(rows.part(part)) for part in _blocks(len(rows), rows.x.device)]
-        known, expected, rest = (torch.cat(one) for one in zip(*parts, strict=True))
-        return Given(known, expected, rest)
+        size = BLOCK.get(rows.x.device.type, BLOCK["cpu"])
+        starts = range(0, max(len(rows), 1), size)
+        parts = [vars(self._given(rows.part(slice(start, start + size)))).values() for start in starts]
+        return Given(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _given(self, rows: RowBatch) -> tuple[Tensor, Tensor, Tensor]:
+    def _given(self, rows: RowBatch) -> Given:
         values, known = self.latent(rows)
         if self.factors is not None:
-            return known, *self.factors.expect(values, known, self.middle)
+            return Given(known, *self.factors.expect(values, known, self.middle))
         if values.is_cuda:  # where large batches cost less than sorting rows by what they miss
-            return known, *self._condition_each(values, known)
-        holes = Holes(known)
-        centred, covariances = holes.expect(values, self.middle, invert(self.covariance), reproducible=True)
+            return self._condition_each(values, known)
+        patterns = MissingPatterns(known)
+        centred, covariances = patterns.expect(
+            values, self.middle, invert(self.covariance), reproducible=True
+        )
         rest = values.new_zeros(*values.shape, self.d)
-        for group, of_patterns in zip(holes.groups, covariances, strict=True):
+        for group, covariance in zip(patterns.groups, covariances, strict=True):
             columns = group.columns[group.pattern]
-            rest[group.rows[:, None, None], columns[:, :, None], columns[:, None, :]] = of_patterns[
-                group.pattern
-            ]
-        return known, torch.where(known, values, self.middle + centred), rest
+            places = group.rows[:, None, None], columns[:, :, None], columns[:, None, :]
+            rest[places] = covariance[group.pattern]
+        return Given(known, torch.where(known, values, self.middle + centred), rest)
+
+    def _condition_each(self, values: Tensor, known: Tensor) -> Given:
+        """The same of every row on its own, on a GPU. Shape: [n, d] twice."""
+        if has_kernels():
+            from ...nn import kernels
+
+            return Given(known, *kernels.condition(values, known, self.middle, self.covariance, JITTER))
+        n = len(values)
+        given = Given(torch.zeros_like(known), self.middle.repeat(n, 1), self.covariance.repeat(n, 1, 1))
+        given.learn(values, known)
+        return given
 
     @torch.no_grad()
     def learn(self, given: Given, rows: RowBatch) -> Given:
@@ -262,52 +274,39 @@ class LinearExpert(nn.Module):
     @torch.no_grad()
     def read(self, given: Given, wanted: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The same of what is given; categories where they are wanted. Shape: wanted [n, q]."""
-        expected, variance = given.expected, given.variance
+        expected, rest = given.expected, given.rest
         if self.kind == "values" and self.factors is None:
             levels = [
-                self._discriminate(expected, given.rest, k, wanted[:, k].nonzero()[:, 0])
+                self._discriminate(expected, rest, k, wanted[:, k].nonzero()[:, 0])
                 for k in range(len(self.levels))
             ]
         else:
             levels = [self._probabilities(expected, k) for k in range(len(self.levels))]
+        variance = rest if self.factors is not None else rest.diagonal(dim1=1, dim2=2)
         std = variance[:, : self.p].clamp_min(SMALLEST_STD**2).sqrt()
         return expected[:, : self.p].float(), std.float(), levels
 
-    def _condition_each(self, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Expectation and covariance of every row on a GPU. Shape: [n, d], [n, d, d]."""
-        if has_kernels():
-            from ...nn import kernels
-
-            return kernels.condition(values, known, self.middle, self.covariance, JITTER)
-        return condition_in_turn(values, known, self.middle, self.covariance)
-
     def _probabilities(self, expected: Tensor, k: int) -> Tensor:
         """Expected indicators of a category as probabilities. Shape: expected [n, d] -> [n, L]."""
-        start = sum(self.levels[:k])
-        slots = slice(start, start + self.levels[k])
-        shares = (expected[:, self.p :][:, slots] + self.frequencies[slots]).clamp_min(SMALLEST_PROBABILITY)
+        own = self.slots[k]
+        shares = (expected[:, self.p :][:, own] + self.frequencies[own]).clamp_min(SMALLEST_PROBABILITY)
         return (shares / shares.sum(dim=1, keepdim=True)).float()
-
-    def _indicators(self, k: int) -> slice:
-        """Where the indicators of a category are, but for that of its last level, which they imply."""
-        start = self.p + sum(self.levels[:k])
-        return slice(start, start + self.levels[k] - 1)
 
     def _discriminate(self, expected: Tensor, rest: Tensor, k: int, rows: Tensor) -> Tensor:
         """Probabilities of categories by linear discriminant analysis, in rows where they are wanted.
 
         With e_l the indicators of category l, Bayes' rule for the densities of the Gaussian gives
         p(l | rest) ~ share of l * N(e_l; E[i | rest], Cov[i | rest]) / N(e_l; E[i], Cov[i]).
+        The indicator of the last category, which the others imply, is left out.
 
         Shape: expected [n, d], rest [n, d, d], rows [r] -> [n, L].
         """
-        own, L = self._indicators(k), self.levels[k]
-        start = own.start - self.p
-        shares = self.frequencies[start : start + L].clamp_min(SMALLEST_PROBABILITY)
-        logits = shares.log().repeat(len(expected), 1)
+        slots, L = self.slots[k], self.levels[k]
+        logits = self.frequencies[slots].clamp_min(SMALLEST_PROBABILITY).log().repeat(len(expected), 1)
         if L > 1 and len(rows):
+            own = slice(self.p + slots.start, self.p + slots.stop - 1)
             eye = torch.eye(L, dtype=expected.dtype, device=expected.device)
-            levels = eye[:, :-1] - self.frequencies[start : start + L - 1]
+            levels = eye[:, :-1] - self.frequencies[slots][:-1]
             jitter = INDICATOR_JITTER * eye[1:, 1:]
             alone, given = levels - self.middle[own], levels - expected[rows, None, own]
             inverse = invert_each(self.covariance[None, own, own] + jitter)[0]
@@ -329,13 +328,10 @@ class LinearExpert(nn.Module):
         """
         is_bin = support.valid & (support.variances > 0)
         # A bin is as wide as half of them are: those of tails are much wider.
-        widths = (
-            torch.where(is_bin, support.variances, torch.nan).nanmedian(dim=1).values.sqrt().nan_to_num(0.0)
-        )
+        variances = torch.where(is_bin, support.variances, torch.nan).nanmedian(dim=1).values
+        widths = variances.sqrt().nan_to_num(0.0)
         scales = torch.ones_like(widths)
-        rows = rows.part(
-            torch.linspace(0, len(rows) - 1, min(len(rows), LINE_ROWS), dtype=torch.float64).long()
-        )
+        rows = rows.part(spread_rows(len(rows), LINE_ROWS))
         for j in (widths > 0).nonzero()[:, 0].tolist():
             some = rows.part(rows.known[:, j])
             others = some.known.clone()
@@ -361,111 +357,15 @@ class LinearExpert(nn.Module):
         return Predictive(expectation, bins, levels), (mean, std)
 
 
-def _blocks(n: int, device: torch.device) -> Iterator[slice]:
-    size = BLOCK.get(device.type, BLOCK["cpu"])
-    return (slice(start, start + size) for start in range(0, max(n, 1), size))
-
-
 class Variants(nn.Module):
-    """Bootstrapped copulas, each as likely as the fitted one; of full rank only.
+    """Bayesian bootstrap of a copula: replicates that are as likely as the fit, and mixtures of them.
 
-    Shape: middles [VARIANTS, d], covariances [VARIANTS, d, d].
+    Shape: middles [VARIANTS, d]; covariances [VARIANTS, d, d], or of many columns loadings [VARIANTS, d, r]
+    and specifics [VARIANTS, d].
     """
 
     middles: Tensor
     covariances: Tensor
-    fitted: Tensor
-    seed: Tensor
-
-    def __init__(self, n_columns: int) -> None:
-        super().__init__()
-        eye = torch.eye(n_columns, dtype=torch.float64)
-        self.register_buffer("middles", torch.zeros(VARIANTS, n_columns, dtype=torch.float64))
-        self.register_buffer("covariances", eye.repeat(VARIANTS, 1, 1))
-        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
-
-    def check_values(self) -> None:
-        """Raise ValueError unless these can be parameters of copulas."""
-        require_covariance(self.covariances, "covariances")
-
-    @torch.no_grad()
-    def fit(self, copula: LinearExpert, rows: RowBatch, seed: int) -> None:
-        """Find the variants of a copula that was fitted to these rows, on a CPU.
-
-        Of long tables some rows are taken: deviations are as much larger as the root of their share, by which
-        they are then made smaller.
-        """
-        n, d = len(rows), copula.d
-        most = min(n, MOST_ROWS, max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3)))
-        rows = rows.part(torch.linspace(0, n - 1, most, dtype=torch.float64).long())
-        values, known = copula.latent(rows)
-        middle, covariance = copula.middle, copula.covariance
-        holes, shrink = Holes(known), float(copula.shrinking) * shrinkage(known)
-        rounds = min(VARIANT_ROUNDS, max(FEWEST_ROUNDS, int(VARIANT_WORK / (len(rows) * d**3))))
-
-        def refit(m: Tensor, S: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-            return settle(
-                values, holes, m, S, shrink, rounds=rounds, tolerance=ROUGH_TOLERANCE, weights=weights
-            )
-
-        m, S = refit(middle, covariance, None)
-        root, own, scale = _root(covariance), _root(S), (len(rows) / n) ** 0.5
-        eye = torch.eye(d, dtype=S.dtype)
-        for k in range(VARIANTS):
-            generator = torch_generator(derive_seed(seed, "weights", k))
-            weights = (
-                torch.empty(len(rows), dtype=values.dtype).exponential_(generator=generator).clamp_min(1e-9)
-            )
-            m_k, S_k = refit(m, S, weights)
-            # In units of these rows' own copula, which is N(0, 1) there.
-            half = torch.linalg.solve_triangular(own, S_k, upper=False)
-            spread = torch.linalg.solve_triangular(own, half.T, upper=False)
-            step = torch.linalg.solve_triangular(own, (m_k - m)[:, None], upper=False)[:, 0]
-            spread = (1 - scale) * eye + scale * (spread + spread.T) / 2
-            self.middles[k] = middle + scale * (root @ step)
-            self.covariances[k] = root @ spread @ root.T
-        self.fitted.fill_(True)
-        self.seed.fill_(derive_seed(seed, "mixtures") & ((1 << 63) - 1))
-
-    def of_draws(self, copula: LinearExpert, draws: range) -> list[LinearExpert]:
-        """The variant of each draw."""
-        pairs = [(self.middles[draw], self.covariances[draw]) for draw in draws if draw < VARIANTS]
-        if beyond := [draw for draw in draws if draw >= VARIANTS]:
-            pairs += self._mixtures(copula, beyond)
-        return [copula.with_parameters(*pair) for pair in pairs]
-
-    @torch.no_grad()
-    def _mixtures(self, copula: LinearExpert, draws: list[int]) -> list[tuple[Tensor, Tensor]]:
-        """Variants of draws that have none of their own.
-
-        Deviations of the variants from the fit, of covariances in logarithms, are added up with independent
-        normal weights: mixtures vary as the variants do.
-        """
-        device = copula.middle.device
-        middle, root = copula.middle.cpu(), _root(copula.covariance.cpu())
-        steps = self.middles.cpu() - middle
-        half = torch.linalg.solve_triangular(root, self.covariances.cpu(), upper=False)
-        white = torch.linalg.solve_triangular(root, half.transpose(1, 2), upper=False)
-        values, vectors = torch.linalg.eigh((white + white.transpose(1, 2)) / 2)
-        logarithms = (vectors * values.clamp_min(1e-12).log()[:, None, :]) @ vectors.transpose(1, 2)
-        pairs = []
-        for draw in draws:
-            generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
-            weights = torch.randn(VARIANTS, dtype=middle.dtype, generator=generator) / VARIANTS**0.5
-            spread = torch.linalg.matrix_exp(torch.einsum("k,kij->ij", weights, logarithms))
-            pair = middle + weights @ steps, root @ spread @ root.T
-            pairs.append((pair[0].to(device), pair[1].to(device)))
-        return pairs
-
-
-class FactorVariants(nn.Module):
-    """Bootstrapped copulas of low rank.
-
-    Shape: middles [VARIANTS, d], loadings [VARIANTS, d, r], specifics [VARIANTS, d].
-    """
-
-    middles: Tensor
     loadings: Tensor
     specifics: Tensor
     fitted: Tensor
@@ -473,61 +373,78 @@ class FactorVariants(nn.Module):
 
     def __init__(self, n_columns: int) -> None:
         super().__init__()
-        r = n_factors(n_columns)
-        self.register_buffer("middles", torch.zeros(VARIANTS, n_columns, dtype=torch.float64))
-        self.register_buffer("loadings", torch.zeros(VARIANTS, n_columns, r, dtype=torch.float64))
-        self.register_buffer("specifics", torch.ones(VARIANTS, n_columns, dtype=torch.float64))
+        d = n_columns
+        self.has_factors = d > MOST_COLUMNS
+        start = {"middles": torch.zeros(d)}
+        if self.has_factors:
+            start |= {"loadings": torch.zeros(d, n_factors(d)), "specifics": torch.ones(d)}
+        else:
+            start["covariances"] = torch.eye(d)
+        for name, one in start.items():
+            self.register_buffer(name, torch.stack([one.double()] * VARIANTS))
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("seed", torch.zeros((), dtype=torch.int64))
 
     def check_values(self) -> None:
-        """Raise ValueError unless variances are positive."""
-        require(self.specifics > 0, "specific variances must be positive")
+        """Raise ValueError unless these can be parameters of copulas."""
+        if self.has_factors:
+            require(self.specifics > 0, "specific variances must be positive")
+        else:
+            require_covariance(self.covariances, "covariances")
 
     @torch.no_grad()
     def fit(self, copula: LinearExpert, rows: RowBatch, seed: int) -> None:
-        """Find the variants by a few rounds of weighted EM from the fit on, as :meth:`Variants.fit` does."""
-        n = len(rows)
-        most = min(n, MOST_FACTOR_ROWS)
-        rows = rows.part(torch.linspace(0, n - 1, most, dtype=torch.float64).long())
-        values, known = copula.latent(rows)
-        k, scale = known.double(), (most / n) ** 0.5
-        assert copula.factors is not None
+        """Refit a copula to the rows that it was fitted to, with random weights, on a CPU.
 
-        def refit(weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            factors = copy.deepcopy(copula.factors)
-            assert factors is not None
-            # Means of known cells show at once how weights move the middle.
-            shift = (weights[:, None] * k * (values - copula.middle)).sum(dim=0)
-            middle = copula.middle + shift / (weights[:, None] * k).sum(dim=0).clamp_min(1)
-            for _ in range(FACTOR_ROUNDS):
-                factors.em_round(values, known, middle, weights)
-            return middle, factors.loadings, factors.specific.log()
-
-        own = refit(torch.ones(most, dtype=torch.float64))
-        fitted = copula.middle, copula.factors.loadings, copula.factors.specific.log()
-        for number in range(VARIANTS):
-            generator = torch_generator(derive_seed(seed, "weights", number))
-            weights = torch.empty(most, dtype=torch.float64).exponential_(generator=generator)
-            steps = [a + scale * (b - c) for a, b, c in zip(fitted, refit(weights), own, strict=True)]
-            self.middles[number], self.loadings[number] = steps[0], steps[1]
-            self.specifics[number] = steps[2].exp()
+        Of long tables some rows are taken: deviations are as much larger as the root of their share, by which
+        they are then made smaller.
+        """
+        n, d = len(rows), copula.d
+        most = min(MOST_ROWS, max(ROWS_A_COLUMN * d, int(MOST_WORK / d**3)))
+        rows = rows.part(spread_rows(n, MOST_FACTOR_ROWS if self.has_factors else most))
+        prepare = _prepare_factors if self.has_factors else _prepare_covariance
+        refit = prepare(copula, rows, (len(rows) / n) ** 0.5)
+        for k in range(VARIANTS):
+            weights = torch.empty(len(rows), dtype=torch.float64)
+            weights.exponential_(generator=torch_generator(derive_seed(seed, "weights", k)))
+            for name, parameter in refit(weights.clamp_min(1e-9)).items():
+                getattr(self, name)[k] = parameter
         self.fitted.fill_(True)
         self.seed.fill_(derive_seed(seed, "mixtures") & ((1 << 63) - 1))
 
+    @torch.no_grad()
     def of_draws(self, copula: LinearExpert, draws: range) -> list[LinearExpert]:
-        """The variant of each draw; beyond VARIANTS, mixtures of their deviations from the fit."""
+        """The copula of each draw: a replicate, or a mixture of them where there are no more."""
+        mix = self._mix_factors if self.has_factors else self._mix_covariances
+        return mix(copula, draws)
+
+    def _mixing_weights(self, draw: int) -> Tensor:
+        """Independent normal weights of the replicates' deviations: mixtures vary as replicates do."""
+        generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
+        weights: Tensor = torch.randn(VARIANTS, dtype=torch.float64, generator=generator) / VARIANTS**0.5
+        return weights
+
+    def _mix_covariances(self, copula: LinearExpert, draws: range) -> list[LinearExpert]:
+        """Deviations of covariances are added up as logarithms."""
+        pairs = [(self.middles[draw], self.covariances[draw]) for draw in draws if draw < VARIANTS]
+        if draws.stop > VARIANTS:
+            middle, root = copula.middle.cpu(), _root(copula.covariance.cpu())
+            steps = self.middles.cpu() - middle
+            values, vectors = torch.linalg.eigh(_whiten(root, self.covariances.cpu()))
+            logarithms = (vectors * values.clamp_min(1e-12).log()[:, None, :]) @ vectors.transpose(1, 2)
+            for draw in draws[len(pairs) :]:
+                weights = self._mixing_weights(draw)
+                spread = torch.linalg.matrix_exp(torch.einsum("k,kij->ij", weights, logarithms))
+                mixture = middle + weights @ steps, root @ spread @ root.T
+                pairs.append((mixture[0].to(self.middles.device), mixture[1].to(self.middles.device)))
+        return [copula.with_parameters(*pair) for pair in pairs]
+
+    def _mix_factors(self, copula: LinearExpert, draws: range) -> list[LinearExpert]:
         assert copula.factors is not None
-        found = []
+        middle, loadings, specific = copula.middle, copula.factors.loadings, copula.factors.specific
+        ones, found = torch.eye(VARIANTS, dtype=torch.float64), []
         for draw in draws:
-            weights = torch.zeros(VARIANTS, dtype=torch.float64)
-            if draw < VARIANTS:
-                weights[draw] = 1.0
-            else:
-                generator = torch_generator(derive_seed(int(self.seed), "mixture", draw))
-                weights = torch.randn(VARIANTS, dtype=torch.float64, generator=generator) / VARIANTS**0.5
-            weights = weights.to(copula.middle.device)
-            middle, loadings, specific = copula.middle, copula.factors.loadings, copula.factors.specific
+            weights = (ones[draw] if draw < VARIANTS else self._mixing_weights(draw)).to(middle.device)
             found.append(
                 copula.with_factors(
                     middle + weights @ (self.middles - middle),
@@ -538,6 +455,69 @@ class FactorVariants(nn.Module):
         return found
 
 
+#: The same, by the name that those of low rank had.
+FactorVariants = Variants
+#: The parameters of a replicate from weights of the rows.
+Refit = Callable[[Tensor], dict[str, Tensor]]
+
+
+def _prepare_covariance(copula: LinearExpert, rows: RowBatch, scale: float) -> Refit:
+    """What refits a copula of full rank, with deviations from the fit scaled."""
+    values, known = copula.latent(rows)
+    middle, root = copula.middle, _root(copula.covariance)
+    patterns, shrink = MissingPatterns(known), float(copula.shrinking) * shrinkage(known)
+    rounds = min(VARIANT_ROUNDS, max(FEWEST_ROUNDS, int(VARIANT_WORK / (len(rows) * copula.d**3))))
+
+    def few_rounds(m: Tensor, S: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return settle(
+            values, patterns, m, S, shrink, rounds=rounds, tolerance=ROUGH_TOLERANCE, weights=weights
+        )
+
+    m, S = few_rounds(middle, copula.covariance)
+    own, eye = _root(S), torch.eye(copula.d, dtype=S.dtype)
+
+    def refit(weights: Tensor) -> dict[str, Tensor]:
+        m_k, S_k = few_rounds(m, S, weights)
+        # In units of these rows' own copula, which is N(0, 1) there.
+        step = torch.linalg.solve_triangular(own, (m_k - m)[:, None], upper=False)[:, 0]
+        spread = (1 - scale) * eye + scale * _whiten(own, S_k)
+        return {"middles": middle + scale * (root @ step), "covariances": root @ spread @ root.T}
+
+    return refit
+
+
+def _prepare_factors(copula: LinearExpert, rows: RowBatch, scale: float) -> Refit:
+    """The same of low rank."""
+    values, known = copula.latent(rows)
+    fitted = copula.factors
+    assert fitted is not None
+
+    def few_rounds(weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        factors, w = copy.deepcopy(fitted), weights[:, None] * known.double()
+        # Means of known cells show at once how weights move the middle.
+        middle = copula.middle + (w * (values - copula.middle)).sum(dim=0) / w.sum(dim=0).clamp_min(1)
+        for _ in range(FACTOR_ROUNDS):
+            factors.em_round(values, known, middle, weights)
+        return middle, factors.loadings, factors.specific.log()
+
+    own = few_rounds(torch.ones(len(rows), dtype=torch.float64))
+    start = copula.middle, fitted.loadings, fitted.specific.log()
+
+    def refit(weights: Tensor) -> dict[str, Tensor]:
+        steps = zip(start, few_rounds(weights), own, strict=True)
+        middle, loadings, logarithms = (a + scale * (b - c) for a, b, c in steps)
+        return {"middles": middle, "loadings": loadings, "specifics": logarithms.exp()}
+
+    return refit
+
+
 def _root(S: Tensor) -> Tensor:
     root: Tensor = torch.linalg.cholesky(S + JITTER * torch.eye(len(S), dtype=S.dtype))
     return root
+
+
+def _whiten(root: Tensor, S: Tensor) -> Tensor:
+    """Covariances in units where that with this root is the identity. Shape: [d, d], [..., d, d]."""
+    half = torch.linalg.solve_triangular(root, S, upper=False)
+    white: Tensor = torch.linalg.solve_triangular(root, half.transpose(-1, -2), upper=False)
+    return (white + white.transpose(-1, -2)) / 2

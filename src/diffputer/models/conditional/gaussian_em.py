@@ -1,11 +1,11 @@
-"""EM for a Gaussian N(m, S) of rows with holes.
+"""EM for a Gaussian N(m, S) of rows with missing cells.
 
 With P = S^-1 and b = P (x - m) where x - m is zero in the unknown part U of a row,
 
     E[(x - m)_U | known] = -P_UU^-1 b_U,   Cov[x_U | known] = P_UU^-1
 
-so that only the unknown part, which is small, is inverted, and once for rows that miss the same. Rows may
-have weights.
+so that only the unknown part, which is small, is inverted, and once for rows with the same missing pattern.
+Rows may have weights.
 """
 
 from __future__ import annotations
@@ -32,29 +32,22 @@ class Group:
     pattern: Tensor
     columns: Tensor
 
-    def take(self, values: Tensor) -> Tensor:
-        """Give what stands in the holes. Shape: [n, d] -> [r, k]."""
-        return values[self.rows[:, None], self.columns[self.pattern]]
 
-
-class Holes:
-    """Which rows miss what. Shape: known [n, d]."""
+class MissingPatterns:
+    """Rows with missing cells, grouped by pattern. Shape: known [n, d]."""
 
     def __init__(self, known: Tensor) -> None:
         self.known = known.double()
         patterns, place = torch.unique(known, dim=0, return_inverse=True)
         order = torch.argsort(place, stable=True)
         missing = ~patterns
+        counts = missing.sum(dim=1)
         self.groups: list[Group] = []
-        for k in range(1, known.shape[1] + 1):
-            here = missing.sum(dim=1) == k
-            rows = order[here[place[order]]]
-            most = max(1, _MOST_NUMBERS // k**2)
-            for start in range(0, len(rows), most):
-                some = rows[start : start + most]
-                numbers, own = torch.unique_consecutive(place[some], return_inverse=True)
+        for k in counts[counts > 0].unique().tolist():
+            for rows in order[counts[place[order]] == k].split(max(1, _MOST_NUMBERS // k**2)):
+                numbers, own = torch.unique_consecutive(place[rows], return_inverse=True)
                 columns = missing[numbers].nonzero()[:, 1].reshape(len(numbers), k)
-                self.groups.append(Group(some, own, columns))
+                self.groups.append(Group(rows, own, columns))
 
     def expect(
         self, values: Tensor, m: Tensor, P: Tensor, *, reproducible: bool = False
@@ -70,17 +63,16 @@ class Holes:
         b = multiply(expected, P) if reproducible else expected @ P
         covariances = []
         for group in self.groups:
-            columns = group.columns
-            block = P[columns[:, :, None], columns[:, None, :]]
+            rows, columns = group.rows[:, None], group.columns[group.pattern]
+            block = P[group.columns[:, :, None], group.columns[:, None, :]]
             inverse = invert_each(block) if reproducible else torch.linalg.inv(block)
-            solved = (inverse[group.pattern] * group.take(b)[:, None, :]).sum(dim=-1)
-            expected[group.rows[:, None], columns[group.pattern]] = -solved
+            expected[rows, columns] = -(inverse[group.pattern] * b[rows, columns][:, None, :]).sum(dim=-1)
             covariances.append(inverse)
         return expected, covariances
 
 
 def invert(S: Tensor) -> Tensor:
-    """Invert a covariance, columns that follow from others too."""
+    """Inverse of a covariance, of which columns may follow from others."""
     return invert_each((S + JITTER * torch.eye(len(S), dtype=S.dtype, device=S.device))[None])[0]
 
 
@@ -103,9 +95,8 @@ def invert_each(matrices: Tensor) -> Tensor:
 
     Shape: [u, k, k] -> [u, k, k].
     """
-    k = matrices.shape[-1]
     inverse = matrices.clone()
-    for j in range(k):
+    for j in range(matrices.shape[-1]):
         row = inverse[:, j] / inverse[:, j, j, None]
         row[:, j] = 1 / inverse[:, j, j]
         column = inverse[:, :, j].clone()
@@ -116,58 +107,23 @@ def invert_each(matrices: Tensor) -> Tensor:
     return inverse
 
 
-def condition_in_turn(values: Tensor, known: Tensor, m: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
-    """Give expectation and covariance of every row given its known part, one known column after the other.
-
-    For all rows at once: d small steps, where solvers of a GPU go from row to row.
-
-    Shape: values, known [n, d], m [d], S [d, d] -> [n, d], [n, d, d], zero where known.
-    """
-    k = known.to(values.dtype)
-    expected, rest = m.repeat(len(values), 1), S.repeat(len(values), 1, 1)
-    for j in range(len(S)):
-        shared = rest[:, j].clone()
-        gain = shared * (k[:, j] / (shared[:, j] + JITTER))[:, None]
-        expected += gain * (values[:, j] - expected[:, j])[:, None]
-        rest.addcmul_(gain[:, :, None], shared[:, None, :], value=-1)
-    return torch.where(known, values, expected), rest * (1 - k)[:, :, None] * (1 - k)[:, None, :]
-
-
-def smooth(values: Tensor, seen: Tensor, noise: Tensor, S: Tensor) -> Tensor:
-    """Give the expectation of every cell given noisy values of seen ones, for rows of N(0, S) of their own.
-
-    Shape: values, seen, noise [n, d], S [n, d, d] -> [n, d]; noise is a variance.
-    """
-    k = seen.to(values.dtype)
-    if values.is_cuda:  # where solvers go from row to row
-        return _smooth_in_turn(values, k, noise, S)
-    cut_off = S * k[:, :, None] * k[:, None, :] + torch.diag_embed(1 - k + noise * k)
-    solved = torch.cholesky_solve((values * k)[..., None], torch.linalg.cholesky(cut_off))
-    return (S @ (solved * k[..., None]))[..., 0]
-
-
-def _smooth_in_turn(values: Tensor, k: Tensor, noise: Tensor, S: Tensor) -> Tensor:
-    expected, rest = torch.zeros_like(values), S.clone()
-    for j in range(S.shape[1]):
-        shared = rest[:, j].clone()
-        gain = shared * (k[:, j] / (shared[:, j] + noise[:, j]))[:, None]
-        expected += gain * (values[:, j] - expected[:, j])[:, None]
-        rest.addcmul_(gain[:, :, None], shared[:, None, :], value=-1)
-    return expected
-
-
 def em_round(
-    values: Tensor, holes: Holes, m: Tensor, S: Tensor, shrink: float, weights: Tensor | None = None
+    values: Tensor,
+    patterns: MissingPatterns,
+    m: Tensor,
+    S: Tensor,
+    shrink: float,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Do one E-step and one M-step; S is shrunk towards independence.
+    """One E-step and one M-step; S is shrunk towards independence.
 
     Shape: values [n, d], m [d], S [d, d], weights [n] -> [d], [d, d].
     """
     w = torch.ones(len(values), dtype=values.dtype) if weights is None else weights
-    expected, covariances = holes.expect(values, m, invert(S))
+    expected, covariances = patterns.expect(values, m, invert(S))
     weighted = w[:, None] * expected
     second = weighted.T @ expected
-    for group, inverse in zip(holes.groups, covariances, strict=True):
+    for group, inverse in zip(patterns.groups, covariances, strict=True):
         of_pattern = torch.zeros(len(inverse), dtype=w.dtype).index_add_(0, group.pattern, w[group.rows])
         columns = group.columns
         places = (columns[:, :, None].expand_as(inverse), columns[:, None, :].expand_as(inverse))
@@ -180,7 +136,7 @@ def em_round(
 
 def settle(
     values: Tensor,
-    holes: Holes,
+    patterns: MissingPatterns,
     m: Tensor,
     S: Tensor,
     shrink: float,
@@ -189,10 +145,15 @@ def settle(
     tolerance: float,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Do rounds until no entry changes by more than the tolerance. Shape: as `em_round`."""
+    """EM until no entry changes by more than the tolerance. Shape: as `em_round`."""
     for _ in range(rounds):
         before = m, S
-        m, S = em_round(values, holes, m, S, shrink, weights)
+        m, S = em_round(values, patterns, m, S, shrink, weights)
         if max(float((a - b).abs().max()) for a, b in zip((m, S), before, strict=True)) < tolerance:
             break
     return m, S
+
+
+def spread_rows(n: int, most: int) -> Tensor:
+    """Numbers of at most so many of n rows, evenly spread. Shape: -> [rows]."""
+    return torch.linspace(0, n - 1, min(n, most), dtype=torch.float64).long()
