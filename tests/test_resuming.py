@@ -305,44 +305,40 @@ class TestJournal:
         monkeypatch.setattr("diffputer.nn.journal.time.monotonic", lambda: now[0])
         return now
 
-    def test_parts_are_saved_together_when_all_have_handed_in(self, clock: list[float]) -> None:
+    def test_a_part_is_saved_every_so_often_beside_the_others(self, clock: list[float]) -> None:
         saved: list[UnderWay] = []
-        journal = Journal(UnderWay(seconds=5.0), saved.append)
-        snapshots = [Snapshot({}, {"number": k}) for k in range(4)]
-        assert [journal.begin(part) for part in "ab"] == [None, None]
+        journal = Journal(UnderWay({"a": Snapshot({})}, seconds=5.0), saved.append)
+        snapshots = [Snapshot({}, {"number": k}) for k in range(2)]
+        assert journal.kept("a") == Snapshot({})
+        assert journal.kept("b") is None
         clock[0] = 29.0
-        assert not journal.wants("a")
+        assert not journal.wants()
         clock[0] = 31.0
-        assert journal.wants("a")
-        journal.put("a", snapshots[0])
-        assert not journal.wants("a")
-        assert saved == []
-        assert journal.wants("b")
-        journal.put("b", snapshots[1])
-        assert saved == [UnderWay({"a": snapshots[0], "b": snapshots[1]}, 36.0)]
-        # A part that has ended is asked no more.
-        journal.put("a", snapshots[2], ended=True)
+        assert journal.wants()
+        journal.put("b", snapshots[0])
+        assert saved == [UnderWay({"a": Snapshot({}), "b": snapshots[0]}, 36.0)]
+        assert not journal.wants()
+        assert journal.wants(ended=True)
+        journal.put("a", snapshots[1])  # its training has ended: kept, and saved with the next
+        assert len(saved) == 1
         clock[0] = 62.0
-        assert not journal.wants("a")
-        journal.put("b", snapshots[3])
-        assert saved[1].parts == {"a": snapshots[2], "b": snapshots[3]}
+        assert journal.wants()
+        journal.put("b", snapshots[1])
+        assert saved[1].parts == {"a": snapshots[1], "b": snapshots[1]}
 
     def test_slow_saving_is_done_less_often(self, clock: list[float]) -> None:
         def save(_: UnderWay) -> None:
             clock[0] += 10.0
 
         journal = Journal(save=save)
-        journal.begin("a")
         clock[0] = 30.0
         journal.put("a", Snapshot({}))
         clock[0] = 139.0
-        assert not journal.wants("a")
+        assert not journal.wants()
         clock[0] = 140.0
-        assert journal.wants("a")
+        assert journal.wants()
 
     def test_without_a_place_nothing_is_asked_for(self, clock: list[float]) -> None:
         journal = Journal()
-        journal.begin("a")
         clock[0] = 1e9
-        assert not journal.wants("a")
-        assert not journal.is_kept
+        assert not journal.wants(ended=True)

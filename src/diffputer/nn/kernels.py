@@ -160,7 +160,7 @@ def _activate_backward(x, d_y, d_x, seed, n, share, scale, drops: tl.constexpr, 
 
 @triton.jit
 def _normal(values, W: tl.constexpr):
-    """Values of tokens with mean zero and deviation one. Shape: [T, W]."""
+    """Tokens with mean zero and standard deviation one. Shape: [T, W]."""
     values = values - (tl.sum(values, axis=1) / W)[:, None]
     return values * (1 / tl.sqrt(tl.sum(values * values, axis=1) / W + 1e-5))[:, None]
 
@@ -278,7 +278,7 @@ class _Activation(torch.autograd.Function):
 
 
 def attend(qkv: Tensor) -> Tensor:
-    """Attend from every column of a row to every column.
+    """Attention from every column of a row to every column.
 
     Shape: qkv [E, c, n, 3, heads, d], contiguous, c <= 128, d a power of two >= 16 -> [E, c, n, heads * d].
     """
@@ -287,7 +287,7 @@ def attend(qkv: Tensor) -> Tensor:
 
 
 def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give each token mean zero and deviation one, and beside it what it was, to be added to later.
+    """Tokens with mean zero and standard deviation one, and as they were, to be added to later.
 
     The sum of both gradients is then taken where the first one is computed.
     Shape: x [..., h], contiguous -> the same, twice.
@@ -297,7 +297,7 @@ def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def activate(x: Tensor, scale: float = 1.0, share: float = 0.0, seed: Tensor | None = None) -> Tensor:
-    """Give silu(x) times a scale; with a seed on the device, a share of the numbers is dropped.
+    """silu(x) times a scale; with a seed on the device, a share of the numbers is dropped.
 
     Shape: x any, contiguous, seed [1] int32 -> as x.
     """
@@ -306,7 +306,7 @@ def activate(x: Tensor, scale: float = 1.0, share: float = 0.0, seed: Tensor | N
 
 
 def project(h: Tensor, weight: Tensor) -> Tensor:
-    """Give norm(h) W; the normalised tokens do not go through memory.
+    """norm(h) W; the normalised tokens do not go through memory.
 
     Shape: h [E, n, w], W [E, w, o], contiguous, w a power of two in 32..128, o a multiple of w -> [E, n, o].
     """
@@ -322,7 +322,7 @@ def project(h: Tensor, weight: Tensor) -> Tensor:
 def block(
     h: Tensor, inner: Tensor, outer: Tensor, scale: float, plus: tuple[Tensor, Tensor] | None = None
 ) -> Tensor:
-    """Give h + scale silu(norm(h) W_1) W_2, written over h; nothing in between goes through memory.
+    """h + scale silu(norm(h) W_1) W_2, written over h; nothing in between goes through memory.
 
     With plus = (y, W) it is done to h + y W.
     Shape: h, y [E, n, w], W [E, w, w], W_1 [E, w, i], W_2 [E, i, w], all contiguous, w a power of two in
@@ -362,7 +362,7 @@ def _condition(values, known, m, S, expected, rest, n_columns, jitter, D: tl.con
 
 
 def condition(values: Tensor, known: Tensor, m: Tensor, S: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
-    """Give expectation and covariance of rows of N(m, S) given their known part, a row in registers.
+    """Expectation and covariance of rows of N(m, S) given their known part, a row in registers.
 
     Shape: values, known [n, d], m [d], S [d, d], d <= 64 -> [n, d], [n, d, d], zero where known.
     """
@@ -384,7 +384,7 @@ def _warps(C: int) -> int:
 
 
 def try_out() -> None:
-    """Compile and run every kernel once, on a few numbers; raises where that cannot be done."""
+    """Compile and run every kernel once, on a few numbers; an error says that this cannot be done."""
     with torch.enable_grad():
         qkv = torch.ones(1, 2, 3, 3, 1, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         seed = torch.zeros(1, device="cuda", dtype=torch.int32)

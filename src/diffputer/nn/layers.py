@@ -38,12 +38,11 @@ class MemberLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(members, 1, n_out)) if bias else None
 
     def forward(self, x: Tensor, plus: Tensor | None = None, onto: Tensor | None = None) -> Tensor:
-        """Give the products; what they are added onto is not needed any more, and may be written over."""
+        """The products; what they are added onto is not needed any more, and may be written over."""
         plus = self.bias.to(x.dtype) if self.bias is not None else plus if onto is None else onto
         overwrites = onto is not None and (not torch.is_grad_enabled() or (onto.is_cuda and has_kernels()))
-        product: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
-            x, self.weight.to(x.dtype), plus, overwrites
-        )
+        weight = self.weight.to(x.dtype)
+        product: Tensor = _Product.apply(x, weight, plus, overwrites)  # type: ignore[no-untyped-call]
         return product
 
     @torch.no_grad()
@@ -107,7 +106,7 @@ class _ExactProduct(torch.autograd.Function):
 
 
 def exact_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Give x W in float32, whatever the precision of x: bfloat16 would round answers.
+    """x W in float32, whatever the precision of x: bfloat16 would round answers.
 
     Shape: x [k, n, i], W [k, i, o] -> [k, n, o].
     """
@@ -127,12 +126,7 @@ def silu(x: Tensor) -> Tensor:
 
 
 class DroppedSilu(nn.Module):
-    """silu, of which training leaves out a share; otherwise it is scaled by what training keeps.
-
-    Draws from a generator of its own.
-
-    Shape: any -> the same.
-    """
+    """silu with dropout, from a generator of its own; after training it is scaled by what training keeps."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -156,9 +150,9 @@ class DroppedSilu(nn.Module):
 
 
 def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give each row mean zero and deviation one (the layer that follows has the scales), and the row itself.
+    """Rows with mean zero and standard deviation one, and the rows themselves.
 
-    Blocks add to the row itself: a kernel then sums both of its gradients.
+    The layer that follows has the scales. Blocks add to the row itself: a kernel sums both of its gradients.
     Shape: x [..., h] -> the same, twice.
     """
     if x.is_cuda and has_kernels():
@@ -169,7 +163,7 @@ def normalise(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fits_kernels(h: Tensor, activate: DroppedSilu) -> bool:
-    """Say whether several layers can be one kernel: where nothing is trained, at widths that fit.
+    """Whether several layers can be one kernel: where nothing is trained, at widths that fit.
 
     Shape: h [E, n, w].
     """
@@ -178,13 +172,13 @@ def fits_kernels(h: Tensor, activate: DroppedSilu) -> bool:
 
 
 def _weight(layer: nn.Module, dtype: torch.dtype) -> Tensor:
-    """Give the matrices of a layer without biases as kernels take them."""
+    """The matrices of a layer without biases, as kernels take them."""
     (weight,) = layer.parameters()
     return weight.to(dtype).contiguous()
 
 
 def project(h: Tensor, layer: nn.Module, activate: DroppedSilu) -> tuple[Tensor, Tensor]:
-    """Give norm(h) W, and h itself.
+    """norm(h) W, and h itself.
 
     Shape: h [E, n, w] -> [E, n, o], [E, n, w].
     """
@@ -203,7 +197,7 @@ def apply_block(
     outer: nn.Module,
     plus: tuple[Tensor, nn.Module] | None = None,
 ) -> Tensor:
-    """Give h + W_2 drop(silu(W_1 norm(h))), of h + W y with plus = (y, W).
+    """h + W_2 drop(silu(W_1 norm(h))), of h + W y with plus = (y, W).
 
     h is written over where no gradient needs it.
     Shape: h, y [E, n, w] -> the same.
@@ -242,7 +236,7 @@ class ResidualMLP(nn.Module):
 
 
 def attend(qkv: Tensor) -> Tensor:
-    """Attend from every column of a row to every column.
+    """Attention from every column of a row to every column.
 
     Shape: qkv [E, c, n, 3, heads, d] -> [E, c, n, heads * d].
     """
@@ -260,7 +254,7 @@ def attend(qkv: Tensor) -> Tensor:
 
 @cache
 def has_kernels() -> bool:
-    """Say whether the kernels can be used: Triton compiles them, which needs a C compiler, too."""
+    """Whether the kernels can be used: Triton compiles them, which needs a C compiler, too."""
     if importlib.util.find_spec("triton") is None:
         return False
     from . import kernels

@@ -1,4 +1,4 @@
-"""Tensors that come from a file: compared with what a module declares, before any of them is taken."""
+"""Tensors from a file: compared with what a module declares, before any of them is loaded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_declared(found: Declared, declared: Declared) -> None:
 
 
 def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give a module its tensors, none of which may have another name, type or shape.
+    """Load tensors into a module, none of which may have another name, type or shape.
 
     A module with arrays that are as long as its fit made them (``take_sizes``) makes room for these first.
     """
@@ -48,15 +48,10 @@ def load_exactly(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     if take_sizes is not None:
         take_sizes(tensors)
     check_declared(describe_tensors(tensors), describe_tensors(module.state_dict()))
-    check_bits(tensors)
-    module.load_state_dict(dict(tensors))
-
-
-def check_bits(tensors: Mapping[str, Tensor]) -> None:
-    """Raise ValueError for bytes that are neither true nor false."""
     for name, tensor in tensors.items():
         if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
             raise ValueError(f"the tensor {name!r} has values that are neither true nor false")
+    module.load_state_dict(dict(tensors))
 
 
 def check_values(module: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""AdamW, and steepest descent for matrices: updates of which singular values are alike (Jordan et al. 2024).
+"""AdamW, and Muon: orthogonalised steps of weight matrices (Jordan et al. 2024).
 
 AdamW rescales every number of a gradient on its own; the gradient of a weight matrix, however, is dominated
 by few directions, and the others hardly learn. Replacing the averaged gradient M = U S V^T by U V^T lets all
@@ -14,7 +14,6 @@ many a small table.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -32,7 +31,7 @@ _OF_ADAM = ("step", "exp_avg", "exp_avg_sq")
 
 
 def orthogonalise(m: Tensor) -> Tensor:
-    """Give U V^T of matrices U S V^T, roughly.
+    """About U V^T, of matrices U S V^T.
 
     Shape: m [k, i, o] -> the same.
     """
@@ -56,16 +55,17 @@ def orthogonalise(m: Tensor) -> Tensor:
     return result
 
 
-class Optimizer(ABC):
-    """Weights, the settings of their steps, and what is remembered of each."""
+class Optimizer:
+    """Weights, the settings of their steps, and the state of each weight."""
 
     def __init__(self, parameters: Iterable[Tensor], **settings: Any) -> None:
-        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), **settings}]
+        self.group: dict[str, Any] = {"params": list(parameters), **settings}
+        self.param_groups = [self.group]
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
-    @abstractmethod
     def step(self) -> None:
         """Take one step."""
+        raise NotImplementedError
 
 
 class AdamW(Optimizer):
@@ -78,30 +78,30 @@ class AdamW(Optimizer):
         self,
         parameters: Iterable[Tensor],
         lr: float | Tensor,
-        betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.01,
+        betas: tuple[float, float],
+        weight_decay: float,
     ) -> None:
         super().__init__(parameters, lr=lr, betas=betas, weight_decay=weight_decay)
 
     @torch.no_grad()
     def step(self) -> None:
         """Take one step."""
-        for group in self.param_groups:
-            used = [p for p in group["params"] if p.grad is not None]
-            if not used:
-                continue
-            for p in used:
-                if not self.state[p]:
-                    average, square = (torch.zeros_like(p) for _ in range(2))
-                    step = torch.zeros((), dtype=torch.float32, device=p.device)
-                    self.state[p] = {"step": step, "exp_avg": average, "exp_avg_sq": square}
-            steps, averages, squares = ([self.state[p][k] for p in used] for k in _OF_ADAM)
-            torch._foreach_add_(steps, 1)
-            torch._fused_adamw_(
-                used, [p.grad for p in used], averages, squares, [], steps,
-                lr=group["lr"], beta1=group["betas"][0], beta2=group["betas"][1],
-                weight_decay=group["weight_decay"], eps=1e-8, amsgrad=False, maximize=False,
-            )  # fmt: skip
+        used = [p for p in self.group["params"] if p.grad is not None]
+        if not used:
+            return
+        for p in used:
+            if not self.state[p]:
+                step = torch.zeros((), dtype=torch.float32, device=p.device)
+                moments = torch.zeros_like(p), torch.zeros_like(p)
+                self.state[p] = dict(zip(_OF_ADAM, (step, *moments), strict=True))
+        steps, averages, squares = ([self.state[p][k] for p in used] for k in _OF_ADAM)
+        torch._foreach_add_(steps, 1)
+        beta1, beta2 = self.group["betas"]
+        torch._fused_adamw_(
+            used, [p.grad for p in used], averages, squares, [], steps,
+            lr=self.group["lr"], beta1=beta1, beta2=beta2, weight_decay=self.group["weight_decay"],
+            eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
 
 
 class Muon(Optimizer):
@@ -118,30 +118,28 @@ class Muon(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
-        for group in self.param_groups:
-            alike: dict[torch.Size, list[Tensor]] = {}
-            for parameter in group["params"]:
-                alike.setdefault(parameter.shape, []).append(parameter)
-            group["alike"] = list(alike.values())
+        self._alike: defaultdict[torch.Size, list[Any]] = defaultdict(list)
+        for parameter in self.group["params"]:
+            self._alike[parameter.shape].append(parameter)
 
     @torch.no_grad()
     def step(self) -> None:
         """Take one step."""
-        for group in self.param_groups:
-            for parameters in group["alike"]:
-                used = [p for p in parameters if p.grad is not None]
-                if not used:
-                    continue
-                state = self.state[used[0]]
-                slope = torch.cat([p.grad for p in used])
-                if "average" not in state:
-                    state["average"] = torch.zeros_like(slope)
-                average = state["average"]
-                average.lerp_(slope, 1 - group["momentum"])
-                update = orthogonalise(slope.lerp(average, group["momentum"]))
-                # The mean square of AdamW's updates is near 0.2^2; so is that of these.
-                size = 0.2 * max(slope.shape[1:]) ** 0.5
-                parts = update.mul_(group["lr"] * size).split([len(p) for p in used])
-                if group["weight_decay"]:
-                    torch._foreach_mul_(used, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_sub_(used, parts)
+        rate, momentum, decay = (self.group[name] for name in ("lr", "momentum", "weight_decay"))
+        for parameters in self._alike.values():
+            used = [p for p in parameters if p.grad is not None]
+            if not used:
+                continue
+            state = self.state[used[0]]
+            slope = torch.cat([p.grad for p in used])
+            if "average" not in state:
+                state["average"] = torch.zeros_like(slope)
+            average = state["average"]
+            average.lerp_(slope, 1 - momentum)
+            update = orthogonalise(slope.lerp(average, momentum))
+            # The mean square of AdamW's updates is near 0.2^2; so is that of these.
+            size = 0.2 * max(slope.shape[1:]) ** 0.5
+            parts = update.mul_(rate * size).split([len(p) for p in used])
+            if decay:
+                torch._foreach_mul_(used, 1 - rate * decay)
+            torch._foreach_sub_(used, parts)

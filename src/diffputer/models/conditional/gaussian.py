@@ -48,8 +48,6 @@ INDICATOR_JITTER = 1e-4
 SMALLEST_STD = 1e-4
 #: A class has at least this share of its frequency: no normal distribution knows its own tails.
 FLOOR = 1e-3
-#: Rows that are conditioned together; a GPU wants many.
-BLOCK = {"cuda": 16_384, "cpu": 4_096}
 #: Rows on which lines are looked for, cells that show one, and how far they may miss it, in its own standard
 #: deviations.
 LINE_ROWS, FEWEST_SURE, MOST_MISS = 2_000, 10, 1.5
@@ -221,12 +219,6 @@ class LinearExpert(nn.Module):
     @torch.no_grad()
     def given(self, rows: RowBatch) -> Given:
         """The Gaussian of each row given what is known of it."""
-        size = BLOCK.get(rows.x.device.type, BLOCK["cpu"])
-        starts = range(0, max(len(rows), 1), size)
-        parts = [vars(self._given(rows.part(slice(start, start + size)))).values() for start in starts]
-        return Given(*map(torch.cat, zip(*parts, strict=True)))
-
-    def _given(self, rows: RowBatch) -> Given:
         values, known = self.latent(rows)
         if self.factors is not None:
             return Given(known, *self.factors.expect(values, known, self.middle))

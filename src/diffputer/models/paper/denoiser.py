@@ -22,7 +22,7 @@ from ...nn.layers import silu
 
 
 def noise_levels(steps: int, sigma_min: float, sigma_max: float, exponent: float) -> Tensor:
-    """Give the M + 1 descending noise levels t_M = T, ..., t_0 = 0 of the reverse process.
+    """The M + 1 descending noise levels t_M = T, ..., t_0 = 0 of the reverse process.
 
     The first M are evenly spaced in sigma^(1/rho).
 
@@ -39,13 +39,13 @@ def noise_levels(steps: int, sigma_min: float, sigma_max: float, exponent: float
 
 
 def scalings(sigma: Tensor, sigma_data: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Give c_skip, c_out, c_in, c_noise; elementwise in sigma."""
+    """c_skip, c_out, c_in, c_noise; elementwise in sigma."""
     total = sigma**2 + sigma_data**2
     return sigma_data**2 / total, sigma * sigma_data / total.sqrt(), total.rsqrt(), sigma.log() / 4
 
 
 def stratified_noise(n: int, log_mean: float, log_deviation: float) -> Tensor:
-    """Give n noise levels at evenly spaced quantiles of the training distribution.
+    """n noise levels at evenly spaced quantiles of the training distribution.
 
     Shape: -> [n].
     """
@@ -55,7 +55,7 @@ def stratified_noise(n: int, log_mean: float, log_deviation: float) -> Tensor:
 
 
 def _linear(n_in: int, n_out: int) -> nn.Linear:
-    """Make a layer without drawing weights, on the default device."""
+    """A layer whose weights are yet to be drawn, on the default device."""
     layer: nn.Linear = skip_init(nn.Linear, n_in, n_out, device=torch.empty(0).device)
     return layer
 
@@ -108,7 +108,7 @@ class DenoisingMLP(nn.Module):
         return self.from_embedding(x, self.embedding(labels))
 
     def from_embedding(self, x: Tensor, embedding: Tensor) -> Tensor:
-        """Evaluate with the noise embedding already known: one vector serves a whole batch of one sigma.
+        """Evaluate with a known noise embedding, of which one serves a whole batch of one sigma.
 
         Shape: x [b, d], embedding [b, h] or [h] -> [b, d].
         """
@@ -152,13 +152,8 @@ class Denoiser(nn.Module):
         result: Tensor = c_skip * x + c_out * self.network(c_in * x, c_noise[:, 0]).float()
         return result
 
-    def score(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """Estimate grad log p(x_t) (paper, Eq. reverse)."""
-        score: Tensor = (self(x, sigma) - x) / (sigma**2)[:, None]
-        return score
-
     def errors(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
-        """Give the weighted squared error of every cell, lambda(sigma) (D_theta(x_0 + sigma eps) - x_0)^2.
+        """The weighted squared error of every cell, lambda(sigma) (D_theta(x_0 + sigma eps) - x_0)^2.
 
         lambda = (sigma^2 + sd^2) / (sigma sd)^2 = 1 / c_out^2, so that it equals the squared error of
         F_theta against (x_0 - c_skip x_t) / c_out, which is how it is computed: no large number times

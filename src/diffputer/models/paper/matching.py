@@ -27,23 +27,29 @@ class ScoreMatching:
         self._order = torch.arange(n_rows, device=device)
         self._keys = torch.zeros(self._batch, dtype=torch.int64, device=device)
         self._positions = torch.arange(self._batch, dtype=torch.int64, device=device)
-        self._held_out: Tensor | None = None
+        self._held_out = self._x[:0]
 
     def use_table(self, x: Tensor, held_out: Tensor | None = None) -> None:
-        """Take the completed table: rows to train on and rows to stop on.
+        """Take the completed table: rows to train on, and rows on which to choose when to stop.
 
         Shape: x [n, d], held_out [v, d], both scaled to standard deviation sigma_data.
         """
         self._x.copy_(x)
-        self._held_out = held_out if held_out is not None and len(held_out) else None
+        self._held_out = x[:0] if held_out is None else held_out[:VALIDATION_ROWS]
 
     def begin(self, seed: int) -> list[torch.Generator]:
         """Start all random streams afresh; noise is keyed to steps, so that none is needed in a step."""
         self._keys.copy_(mix64(self._positions + derive_seed(seed, "noise")))
         self._shuffler = torch_generator(derive_seed(seed, "order"), self._device)
-        self._validation = None
-        if self._held_out is not None:
-            self._validation = _Validation(self._held_out, self._settings, seed)
+        v = self._held_out
+        if len(v):  # held-out rows have noise that stays the same from look to look
+            self._x_0 = v.repeat(max(1, min(32, VALIDATION_ROWS // len(v))), 1)
+            n, s = len(self._x_0), self._settings
+            keys = mix64(torch.arange(n, device=self._device) + derive_seed(seed, "held-out"))
+            self._eps = keyed_normal(keys, 0, self._width)
+            shuffled = torch.randperm(n, generator=torch_generator(derive_seed(seed, "held-out levels")))
+            sigma = stratified_noise(n, s.noise_log_mean, s.noise_log_deviation)[shuffled]
+            self._sigma = sigma.to(self._device)
         return []
 
     def before_step(self, step: int) -> None:
@@ -51,26 +57,29 @@ class ScoreMatching:
         if step % self.steps_per_epoch == 0:
             torch.randperm(len(self._x), generator=self._shuffler, device=self._device, out=self._order)
 
+    def _errors(self, denoiser: Denoiser, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
+        """The mean error of rows, with matrix products in the precision of the engine."""
+        coarse = self._dtype == torch.bfloat16
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=coarse, cache_enabled=False):
+            return denoiser.errors(x_0, eps, sigma).mean()
+
     def loss(self, counter: Tensor) -> Tensor:
-        """Give the mean error of a batch."""
+        """The mean error of a batch."""
         x_0 = self._x[self._order[(counter * self._batch + self._positions) % len(self._x)]]
         noise = keyed_normal(self._keys, counter, self._width + 1)
         s = self._settings
         sigma = torch.exp(s.noise_log_mean + s.noise_log_deviation * noise[:, -1])
-        with torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16, cache_enabled=False
-        ):
-            errors = self._denoiser.errors(x_0, noise[:, :-1], sigma)
-        return errors.mean()
+        return self._errors(self._denoiser, x_0, noise[:, :-1], sigma)
 
+    @torch.no_grad()
     def held_out_loss(self, averaged: nn.Module) -> float | None:
-        """Give the loss on the held-out rows."""
-        if self._validation is None or not isinstance(averaged, Denoiser):
+        """The mean error of the held-out rows."""
+        if not len(self._held_out) or not isinstance(averaged, Denoiser):
             return None
-        return self._validation.loss(averaged, self._dtype)
+        return float(self._errors(averaged, self._x_0, self._eps, self._sigma))
 
     def state(self, step: int) -> dict[str, Tensor]:
-        """Give the order of the rows and where the random stream is."""
+        """The order of the rows and the state of the random stream."""
         return {"shuffler": self._shuffler.get_state(), "order": self._order}
 
     def resume(self, state: dict[str, Tensor]) -> None:
@@ -79,28 +88,8 @@ class ScoreMatching:
         self._order.copy_(state["order"])
 
 
-class _Validation:
-    """Held-out rows with noise that stays the same from look to look."""
-
-    def __init__(self, x: Tensor, settings: PaperSettings, seed: int) -> None:
-        x = x[:VALIDATION_ROWS]
-        repeats = max(1, min(32, VALIDATION_ROWS // len(x)))
-        self._x = x.repeat(repeats, 1)
-        keys = mix64(torch.arange(len(self._x), device=x.device) + derive_seed(seed, "held-out"))
-        self._eps = keyed_normal(keys, 0, x.shape[1])
-        sigma = stratified_noise(len(self._x), settings.noise_log_mean, settings.noise_log_deviation)
-        shuffled = torch.randperm(len(sigma), generator=torch_generator(derive_seed(seed, "held-out levels")))
-        self._sigma = sigma[shuffled].to(x.device)
-
-    @torch.no_grad()
-    def loss(self, denoiser: Denoiser, dtype: torch.dtype) -> float:
-        with torch.autocast(self._x.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
-            errors = denoiser.errors(self._x, self._eps, self._sigma)
-        return float(errors.mean())
-
-
 def make_trainer(denoiser: Denoiser, n_rows: int, settings: PaperSettings, dtype: torch.dtype) -> Trainer:
-    """Make the trainer of the paper's M-step; ``trainer.objective`` takes the table."""
+    """The trainer of the paper's M-step; ``trainer.objective`` takes the table."""
     objective = ScoreMatching(denoiser, n_rows, settings, dtype)
     plan = TrainingPlan(
         learning_rate=settings.learning_rate,

@@ -24,10 +24,8 @@ no re-noising (R = 1); the published tables were made with R = 20.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +34,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from ...nn.trainer import capture
 from ...runtime.devices import MEMORY_SHARE, free_memory
 from ...runtime.progress import Progress
 from ...runtime.seeding import draw_keys, keyed_normal
 from ...settings import PaperSettings
 from .denoiser import Denoiser, DenoisingMLP, noise_levels, scalings
+
+Floats = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+Keys = NDArray[np.int64]
 
 #: Rows times draws evaluated together: enough to fill a GPU, small enough for a CPU's cache.
 BLOCK = {"cuda": 32_768, "cpu": 2_048}
@@ -65,74 +68,50 @@ class Schedule:
     @classmethod
     def from_settings(cls, settings: PaperSettings) -> Schedule:
         M, R = settings.sampling_steps, settings.resampling_rounds
-        t = noise_levels(M, settings.sigma_min, settings.sigma_max, settings.schedule_exponent)
+        t = noise_levels(M, settings.sigma_min, settings.sigma_max, settings.schedule_exponent).tolist()
         gamma = min(settings.churn / M, math.sqrt(2) - 1)
-        level, churned, end = [], [], []
-        for i in range(M):
-            for r in range(R if i < M - 1 else 1):
-                level.append(t[i] if r == 0 else t[i + 1])
-                churned.append(t[i] * (1 + gamma))
-                end.append(t[i + 1])
-        return cls(*(torch.stack(values).float() for values in (level, churned, end)))
+        passes = [
+            (t[i] if r == 0 else t[i + 1], t[i] * (1 + gamma), t[i + 1])
+            for i in range(M)
+            for r in range(R if i < M - 1 else 1)
+        ]
+        return cls(*torch.tensor(passes, dtype=torch.float64).float().T.contiguous())
 
     def __len__(self) -> int:
         return len(self.level)
 
 
-def _mean(draws: Tensor) -> Tensor:
-    return draws.mean(dim=1)
-
-
 class Sampler:
-    """Draws from p(x_mis | x_obs) with one denoiser; holds its buffers between calls.
+    """Draws from p(x_mis | x_obs) with one denoiser, of whose weights it has a copy in its own precision.
 
     Inside, x is scaled to standard deviation sigma_data; what goes in and comes out is standardised.
     """
 
+    @torch.no_grad()
     def __init__(
         self, denoiser: Denoiser, settings: PaperSettings, dtype: torch.dtype = torch.float32
     ) -> None:
-        self._source = denoiser
-        self._dtype = dtype
+        self.settings, self._dtype = settings, dtype
         self._device = next(denoiser.parameters()).device
         self._width = denoiser.network.fc_in.in_features
         # Matrix units want widths that are multiples of eight: the copy has zero columns added.
         self._padding = -self._width % 8 if self._device.type == "cuda" else 0
         self._network = DenoisingMLP(self._width + self._padding, settings.hidden_width)
         self._network.to(self._device, dtype).requires_grad_(False)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self.use_settings(settings)
-
-    def use_settings(self, settings: PaperSettings) -> None:
-        """Sample with other settings from now on (the same network, another schedule)."""
-        self.settings = settings
-        self._schedule = Schedule.from_settings(settings)
-        s = self._schedule
+        pairs = zip(self._network.parameters(), denoiser.network.parameters(), strict=True)
+        for mine, theirs in pairs:
+            mine.zero_()[tuple(slice(size) for size in theirs.shape)].copy_(theirs)
+        self._schedule = s = Schedule.from_settings(settings)
         sigma = torch.stack([s.churned, s.end.clamp_min(settings.sigma_min)], dim=1)
         spread = (s.churned**2 - s.level**2).clamp_min(0).sqrt()
-        self._sigma = sigma.to(self._device)
         # One row a pass: spread, t_hat, t_next, then c_skip, c_out, c_in of both evaluations.
         factors = scalings(sigma.double(), settings.sigma_data)[:3]
         columns = [spread, s.churned, s.end, *(c[:, e].float() for e in (0, 1) for c in factors)]
         self._coefficients = torch.stack(columns, dim=1).to(self._device)
         # Many passes share a noise level: embed each level once.
-        levels, index = torch.unique(self._sigma, return_inverse=True)
-        self._levels, self._level_index = levels, index
-        self._embeddings = torch.zeros(0, device=self._device)
-        self._graph = None
-        self.refresh()
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Take over the weights that the denoiser has now (after another M-step)."""
-        pairs = zip(self._network.parameters(), self._source.network.parameters(), strict=True)
-        for mine, theirs in pairs:
-            mine.zero_()[tuple(slice(size) for size in theirs.shape)].copy_(theirs)
-        embedding = self._source.network.embedding(self._levels.log() / 4).to(self._dtype)
-        if self._embeddings.shape == embedding.shape:
-            self._embeddings.copy_(embedding)
-        else:
-            self._embeddings = embedding
+        self._levels, self._level_index = torch.unique(sigma.to(self._device), return_inverse=True)
+        self._embeddings = denoiser.network.embedding(self._levels.log() / 4).to(dtype)
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def _denoise(self, x: Tensor, coefficients: Tensor, evaluation: int, embedding: Tensor) -> Tensor:
         c_skip, c_out, c_in = coefficients[3 + 3 * evaluation : 6 + 3 * evaluation]
@@ -142,7 +121,7 @@ class Sampler:
         return denoised
 
     def _pass(self, state: _Block, last: bool) -> None:
-        """Do one pass of the reverse process on the block's y, in place."""
+        """One pass of the reverse process on the block's y, in place."""
         # index_select, as indexing with a single number would wait for the device to tell it.
         c = self._coefficients.index_select(0, state.counter)[0]
         spread, t_hat, t_next = c[0], c[1], c[2]
@@ -157,22 +136,10 @@ class Sampler:
         state.y.copy_(x_next)
         state.counter += 1
 
-    def _capture(self, state: _Block) -> torch.cuda.CUDAGraph:
-        stream = torch.cuda.Stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self._pass(state, last=False)
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._pass(state, last=False)
-        return graph
-
     @torch.no_grad()
     def _run(self, state: _Block, progress: Progress) -> None:
         if self._device.type == "cuda" and len(self._schedule) > 3 and self._graph is None:
-            self._graph = self._capture(state)
+            self._graph = capture(lambda: self._pass(state, last=False), self._device)
         state.counter.zero_()
         state.y.copy_(state.sign * keyed_normal(state.keys, 0, self._width) * self.settings.sigma_max)
         for i in range(len(self._schedule)):
@@ -184,7 +151,7 @@ class Sampler:
             progress.advance(1)
 
     def blocks(self, n_rows: int, n_draws: int) -> tuple[int, int]:
-        """Say how many rows and how many draws of each are evaluated together."""
+        """How many rows and how many draws of each are evaluated together."""
         limit = BLOCK.get(self._device.type, BLOCK["cpu"])
         # Four activations of the widest layer and about forty columns' worth of sampler state a row.
         row_bytes = 4 * 2 * self.settings.hidden_width * 4 + 40 * self._width * 4
@@ -193,35 +160,15 @@ class Sampler:
         draws = min(n_draws, limit)
         return max(1, min(n_rows, limit // draws), -(-smallest // draws)), draws
 
-    def count_passes(self, n_rows: int, n_draws: int) -> int:
-        """Say how many steps of progress a call reports."""
-        if n_rows == 0:
-            return 0
-        rows, draws = self.blocks(n_rows, n_draws)
-        return -(-n_rows // rows) * -(-n_draws // draws) * len(self._schedule)
-
-    def seconds_per_row_evaluation(
-        self, x: NDArray[np.float32], missing: NDArray[np.bool_], keys: NDArray[np.int64]
-    ) -> float:
-        """Measure how long one evaluation of the network for one draw of one row takes."""
-        quick = dataclasses.replace(self.settings, sampling_steps=3, resampling_rounds=2)
-        probe = Sampler(self._source, quick, self._dtype)
-        rows = self.blocks(len(x), quick.n_draws)[0]
-        x, missing, keys = x[:rows], missing[:rows], keys[:rows]
-        for _ in range(2):  # the first run warms up
-            started = time.perf_counter()
-            probe.mean(x, missing, keys, quick.n_draws)
-            seconds = time.perf_counter() - started
-        return seconds / (len(x) * quick.n_draws * quick.evaluations)
-
     def draw(
         self,
-        x: NDArray[np.float32],
-        missing: NDArray[np.bool_],
-        keys: NDArray[np.int64],
+        x: Floats,
+        missing: Mask,
+        keys: Keys,
         n_draws: int,
         progress: Progress | None = None,
         *,
+        task: str = "drawing",
         first: int = 0,
         antithetic: bool = False,
     ) -> Iterator[tuple[slice, Tensor]]:
@@ -233,9 +180,8 @@ class Sampler:
         """
         progress = progress or Progress()
         n, d = x.shape
-        if n == 0:
-            return
         rows, draws = self.blocks(n, n_draws)
+        progress.begin(task, -(-n // rows) * -(-n_draws // draws) * len(self._schedule))
         state = _Block.empty(rows * draws, d, self._device)
         self._graph = None  # a graph belongs to its block's memory
         for start in range(0, n, rows):
@@ -261,29 +207,32 @@ class Sampler:
 
     def mean(
         self,
-        x: NDArray[np.float32],
-        missing: NDArray[np.bool_],
-        keys: NDArray[np.int64],
+        x: Floats,
+        missing: Mask,
+        keys: Keys,
         n_draws: int | None = None,
         progress: Progress | None = None,
         *,
-        bounds: NDArray[np.float32] | None = None,
-        centre: Callable[[Tensor], Tensor] = _mean,
-    ) -> NDArray[np.float32]:
-        """Give E[x_mis | x_obs] as the mean of N draws (or another centre), observed cells as they were.
+        task: str = "imputing",
+        bounds: Floats | None = None,
+        median: bool = False,
+    ) -> Floats:
+        """E[x_mis | x_obs] as the mean (or the median) of N draws, observed cells as they were.
 
-        Each draw is kept inside the bounds. Rows without a hole cost nothing.
+        Each draw is kept inside the bounds. Complete rows cost nothing.
 
         Shape: x, missing [n, d], keys [n], bounds [2, d] -> [n, d].
         """
-        low, high = (None, None) if bounds is None else torch.from_numpy(bounds).to(self._device)
         completed = x.copy()
         rows = np.flatnonzero(missing.any(axis=1))
-        holes = missing[rows]
+        x, missing = x[rows], missing[rows]
         n_draws = n_draws or self.settings.n_draws
-        for part, draws in self.draw(x[rows], holes, keys[rows], n_draws, progress, antithetic=True):
-            middle = centre(draws if low is None else draws.clamp(low, high)).cpu().numpy()
-            completed[rows[part]] = np.where(holes[part], middle, x[rows[part]])
+        blocks = self.draw(x, missing, keys[rows], n_draws, progress, task=task, antithetic=True)
+        for part, draws in blocks:
+            if bounds is not None:
+                draws = draws.clamp(*torch.from_numpy(bounds).to(self._device))
+            middle = torch.quantile(draws, 0.5, dim=1) if median else draws.mean(dim=1)
+            completed[rows[part]] = np.where(missing[part], middle.cpu().numpy(), x[part])
         return completed
 
 
@@ -300,11 +249,6 @@ class _Block:
 
     @classmethod
     def empty(cls, size: int, width: int, device: torch.device) -> _Block:
-        return cls(
-            x=torch.zeros(size, width, device=device),
-            y=torch.zeros(size, width, device=device),
-            missing=torch.zeros(size, width, dtype=torch.bool, device=device),
-            keys=torch.zeros(size, dtype=torch.int64, device=device),
-            sign=torch.ones(size, 1, device=device),
-            counter=torch.zeros(1, dtype=torch.int64, device=device),
-        )
+        x, keys = torch.zeros(size, width), torch.zeros(size, dtype=torch.int64)
+        parts = x, x.clone(), x.bool(), keys, torch.ones(size, 1), keys[:1].clone()
+        return cls(*(part.to(device) for part in parts))
