@@ -55,6 +55,11 @@ class Factors(nn.Module):
         """Raise ValueError unless variances are positive."""
         require(self.specific > 0, "specific variances must be positive")
 
+    @property
+    def covariance(self) -> Tensor:
+        """L L' + diag(psi). Shape: [d, d]."""
+        return self.loadings @ self.loadings.T + torch.diag(self.specific)
+
     def _blocks(self, n: int) -> Iterator[slice]:
         """Slices of n rows whose precisions fit into memory."""
         size = MOST_NUMBERS // self.loadings.shape[1] ** 2

@@ -28,6 +28,7 @@ from ..base import Cells, Columns, Predictive, RowBatch
 from .engine import ConditionalEngine
 from .gaussian import ROUGH_TOLERANCE, TOLERANCE, LinearExpert, most_rows
 from .masking import MaskedCells, Table, Validation
+from .mixture import COMPONENTS, ROWS_A_COMPONENT, MixtureExpert
 from .model import ConditionalModel
 from .network import Network
 from .support import Support
@@ -203,7 +204,7 @@ class FittingSession:
         assert self._validation is not None
         model, v = self.model, self._validation.to("cpu")
         support, rows = copy.deepcopy(model.support).to("cpu"), self._table.batch.to("cpu")
-        linear, trees = [one.to("cpu") for one in model.linear], model.trees
+        linear, trees, mixture = [one.to("cpu") for one in model.linear], model.trees, model.mixture
         model.widths, model.line_scales = model.widths.to("cpu"), model.line_scales.to("cpu")
         threads, n_trees = torch.get_num_threads(), self.settings.boosted_trees
 
@@ -215,16 +216,19 @@ class FittingSession:
                         widths, scales = expert.find_lines(rows, support)
                         model.widths.copy_(widths)
                         model.line_scales.copy_(scales)
+            if mixture is not None:
+                shrinking = float(linear[0].shrinking)
+                found.append(_fit_mixture(mixture, rows, v, support, shrinking, seed))
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:
                     trees.fit(
-                        some, n_trees=n_trees, seed=seed, threads=threads,
+                        some, support, n_trees=n_trees, seed=seed, threads=threads,
                         is_over=lambda: deadline.remaining <= 0,
                     )  # fmt: skip
 
                 trees.to("cpu")
-                found.append(_cross_fit(grow, trees.predict, v))
+                found.append(_cross_fit(grow, lambda some, cells: trees.predict(some, cells, support), v))
                 if len(v.folds) > 1:
                     grow(rows)
             return found
@@ -255,6 +259,9 @@ class FittingSession:
         with self._threads_of_linear(rows):
             for expert in model.linear:
                 expert.to("cpu").fit(rows, float(expert.shrinking), warm=True)
+            if model.mixture is not None:
+                mixture = model.mixture.to("cpu")
+                mixture.fit(rows, mixture.n_components, float(mixture.table.shrinking), 0, warm=True)
             if model.copula is not None and model.variants is not None:
                 model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
         model.to(self._device)
@@ -357,6 +364,33 @@ def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Su
     if len(v.folds) > 1 or float(expert.shrinking) != chosen:
         expert.fit(rows, chosen)
     return found
+
+
+def _fit_mixture(
+    mixture: MixtureExpert, rows: RowBatch, v: Validation, support: Support, shrinking: float, seed: int
+) -> Predictive:
+    """Fit with the number of components that predicts held-out cells best; gives what is then predicted."""
+    best, chosen, found = float("inf"), COMPONENTS[0], None
+    for K in COMPONENTS:
+        if found is not None and K * ROWS_A_COMPONENT > len(rows):
+            break
+        predictive = _cross_fit(
+            lambda some, K=K: mixture.fit(some, K, shrinking, seed),  # type: ignore[misc]
+            lambda some, cells: mixture.predict(some, cells, support),
+            v,
+        )
+        loss = v.loss(predictive)
+        if _TRACE: print("mixture", K, loss, time.perf_counter() - _T0)
+        if loss >= best:
+            break
+        best, chosen, found = loss, K, predictive
+    assert found is not None
+    if len(v.folds) > 1 or mixture.n_components != chosen:
+        mixture.fit(rows, chosen, shrinking, seed)
+    return found
+
+
+_TRACE, _T0 = True, time.perf_counter()
 
 
 def _cross_fit(

@@ -216,6 +216,11 @@ class LinearExpert(nn.Module):
         other.factors.loadings, other.factors.specific = loadings, specific
         return other
 
+    @property
+    def full_covariance(self) -> Tensor:
+        """S, of low rank too. Shape: [d, d]."""
+        return self.covariance if self.factors is None else self.factors.covariance
+
     @torch.no_grad()
     def given(self, rows: RowBatch) -> Given:
         """The Gaussian of each row given what is known of it."""
@@ -273,12 +278,12 @@ class LinearExpert(nn.Module):
                 for k in range(len(self.levels))
             ]
         else:
-            levels = [self._probabilities(expected, k) for k in range(len(self.levels))]
+            levels = [self.probabilities(expected, k) for k in range(len(self.levels))]
         variance = rest if self.factors is not None else rest.diagonal(dim1=1, dim2=2)
         std = variance[:, : self.p].clamp_min(SMALLEST_STD**2).sqrt()
         return expected[:, : self.p].float(), std.float(), levels
 
-    def _probabilities(self, expected: Tensor, k: int) -> Tensor:
+    def probabilities(self, expected: Tensor, k: int) -> Tensor:
         """Expected indicators of a category as probabilities. Shape: expected [n, d] -> [n, L]."""
         own = self.slots[k]
         shares = (expected[:, self.p :][:, own] + self.frequencies[own]).clamp_min(SMALLEST_PROBABILITY)

@@ -13,6 +13,8 @@ from ...settings import ConditionalSettings
 from ..base import Cells, Columns, Normal, Predictive, RowBatch
 from .gaussian import MOST_COLUMNS, FactorVariants, Given, LinearExpert, Variants
 from .masking import describe
+from .mixture import MOST_COLUMNS as MOST_OF_MIXTURE
+from .mixture import MixtureExpert
 from .network import Network
 from .pool import Pool
 from .sampler import unmask
@@ -67,9 +69,12 @@ class ConditionalModel(nn.Module):
         self.variants: Variants | FactorVariants | None = None
         if self.copula is not None:
             self.variants = Variants(d) if d <= MOST_COLUMNS else FactorVariants(d)
-        self.trees = BoostedTrees(p, levels) if s.boosted_trees else None
+        self.mixture: MixtureExpert | None = None
+        if self.copula is not None and d <= MOST_OF_MIXTURE:
+            self.mixture = MixtureExpert(p, levels)
+        self.trees = BoostedTrees(p, levels, s.classes) if s.boosted_trees else None
         n_experts = len(self.networks) + sum(
-            one is not None for one in (self.copula, self.gaussian, self.trees)
+            one is not None for one in (self.copula, self.gaussian, self.mixture, self.trees)
         )
         self.pool = Pool(n_experts, len(self.networks), p, len(levels))
         self.register_buffer("widths", torch.zeros(p))
@@ -128,8 +133,10 @@ class ConditionalModel(nn.Module):
                 mean, std = normal
                 is_sure = std < self.widths[cells.columns]
                 lines = mean, std * self.line_scales[cells.columns] * is_sure
+        if self.mixture is not None:
+            found.append(self.mixture.predict(rows, cells, self.support))
         if self.trees is not None:
-            found.append(self.trees.predict(rows, cells))
+            found.append(self.trees.predict(rows, cells, self.support))
         return found, lines
 
     @torch.no_grad()
