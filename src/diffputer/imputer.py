@@ -130,7 +130,7 @@ weight_average, sampling_steps
         Of both engines: see :class:`diffputer.settings.ConditionalSettings` and
         :class:`diffputer.settings.PaperSettings` for each of these and its default.
     mlp_members, mlp_width, mlp_depth, attention_members, attention_width, attention_depth, dropout, \
-boosted_trees, copied_patterns, weight_decay, rate_decay_from, planned_steps, classes
+mixture_components, boosted_trees, copied_patterns, weight_decay, rate_decay_from, planned_steps, classes
         Of the conditional engine.
     network_per_round, codes, hidden_width, sigma_data, n_draws, em_draws, resampling_rounds, churn, \
 noise_log_mean, noise_log_deviation, sigma_max, sigma_min, schedule_exponent

@@ -23,9 +23,9 @@ from .tables.paths import refusal_of, write_bytes
 
 MODEL, CHECKPOINT = "diffputer model", "diffputer checkpoint"
 #: Raised whenever older readers could not understand newer files.
-VERSION = 17
+VERSION = 18
 #: Versions before this one are not read.
-OLDEST_VERSION = 17
+OLDEST_VERSION = 18
 #: Bytes of the longest header, description included; safetensors has the same limit.
 LONGEST_HEADER = 100_000_000
 #: What to do about a file that cannot be read.

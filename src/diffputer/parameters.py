@@ -114,6 +114,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         attention_depth: int | None = None,
         dropout: float | None = None,
         member_training: str | None = None,
+        mixture_components: int | None = None,
         boosted_trees: int | None = None,
         tree_depth: int | None = None,
         copied_patterns: float | None = None,
@@ -174,6 +175,7 @@ class Parameters(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.attention_depth = attention_depth
         self.dropout = dropout
         self.member_training = member_training
+        self.mixture_components = mixture_components
         self.boosted_trees = boosted_trees
         self.tree_depth = tree_depth
         self.copied_patterns = copied_patterns

@@ -146,7 +146,9 @@ class ConditionalSettings:
     dropout: float = 0.1
     """Share of hidden units that a training step leaves out."""
 
-    # Trees
+    # Mixture and trees
+    mixture_components: int = 32
+    """Components of the mixture of Gaussian copulas at most, a power of two; 0 leaves it out."""
     boosted_trees: int = 0
     """Rounds of boosting for each column at most; 0 leaves trees out."""
 
@@ -195,7 +197,8 @@ class ConditionalSettings:
 #: What the qualities of the conditional engine change, on a GPU and on a CPU.
 CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
     ("fast", True): {
-        "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500, "max_steps": 1_500,
+        "mixture_components": 16, "attention_members": 1, "attention_depth": 4, "planned_steps": 1_500,
+        "max_steps": 1_500,
     },
     ("balanced", True): {},
     ("best", True): {
@@ -203,9 +206,9 @@ CONDITIONAL: dict[tuple[str, bool], dict[str, Any]] = {
         "patience": 1_500,
     },
     ("fast", False): {
-        "boosted_trees": 200, "attention_members": 0, "mlp_members": 1, "mlp_width": 96, "mlp_depth": 2,
-        "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500, "max_epochs": 160, "patience": 400,
-        "weight_average": 0.995,
+        "mixture_components": 16, "boosted_trees": 200, "attention_members": 0, "mlp_members": 1,
+        "mlp_width": 96, "mlp_depth": 2, "batch_size": 128, "planned_steps": 1_500, "max_steps": 1_500,
+        "max_epochs": 160, "patience": 400, "weight_average": 0.995,
     },
     ("balanced", False): {
         "boosted_trees": 300, "attention_members": 0, "mlp_members": 1, "mlp_width": 128, "mlp_depth": 3,
@@ -256,6 +259,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "attention_width": (32, 65_536, True),
     "attention_depth": (1, 1_000, True),
     "dropout": (0.0, 0.95, True),
+    "mixture_components": (0, 1_024, True),
     "boosted_trees": (0, 100_000, True),
     "copied_patterns": (0.0, 1.0, True),
     "weight_decay": (0.0, 1e3, True),

@@ -28,7 +28,7 @@ from ..base import Cells, Columns, Predictive, RowBatch
 from .engine import ConditionalEngine
 from .gaussian import ROUGH_TOLERANCE, TOLERANCE, LinearExpert, most_rows
 from .masking import MaskedCells, Table, Validation
-from .mixture import COMPONENTS, ROWS_A_COMPONENT, MixtureExpert
+from .mixture import FEWEST_COMPONENTS, POWERS, ROWS_A_COMPONENT, MixtureExpert
 from .model import ConditionalModel
 from .network import Network
 from .support import Support
@@ -217,18 +217,17 @@ class FittingSession:
                         model.widths.copy_(widths)
                         model.line_scales.copy_(scales)
             if mixture is not None:
-                shrinking = float(linear[0].shrinking)
-                found.append(_fit_mixture(mixture, rows, v, support, shrinking, seed))
+                found.append(_fit_mixture(mixture, linear[0], rows, v, support, seed))
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:
                     trees.fit(
-                        some, support, n_trees=n_trees, seed=seed, threads=threads,
+                        some, n_trees=n_trees, seed=seed, threads=threads,
                         is_over=lambda: deadline.remaining <= 0,
                     )  # fmt: skip
 
                 trees.to("cpu")
-                found.append(_cross_fit(grow, lambda some, cells: trees.predict(some, cells, support), v))
+                found.append(_cross_fit(grow, trees.predict, v))
                 if len(v.folds) > 1:
                     grow(rows)
             return found
@@ -261,7 +260,8 @@ class FittingSession:
                 expert.to("cpu").fit(rows, float(expert.shrinking), warm=True)
             if model.mixture is not None:
                 mixture = model.mixture.to("cpu")
-                mixture.fit(rows, mixture.n_components, float(mixture.table.shrinking), 0, warm=True)
+                assert model.copula is not None
+                mixture.fit(rows, model.copula, mixture.n_components, self._seed, warm=True)
             if model.copula is not None and model.variants is not None:
                 model.variants.to("cpu").fit(model.copula, rows, derive_seed(self._seed, "variants"))
         model.to(self._device)
@@ -367,30 +367,32 @@ def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Su
 
 
 def _fit_mixture(
-    mixture: MixtureExpert, rows: RowBatch, v: Validation, support: Support, shrinking: float, seed: int
+    mixture: MixtureExpert, copula: LinearExpert, rows: RowBatch, v: Validation, support: Support, seed: int
 ) -> Predictive:
-    """Fit with the number of components that predicts held-out cells best; gives what is then predicted."""
-    best, chosen, found = float("inf"), COMPONENTS[0], None
-    for K in COMPONENTS:
-        if found is not None and K * ROWS_A_COMPONENT > len(rows):
+    """Fit with the components and power that predict held-out cells best; returns what is then predicted."""
+    copulas = [copula.fresh(fold.fit) for fold in v.folds] if len(v.folds) > 1 else [copula]
+    best, found, chosen = float("inf"), None, (0, 0.0, mixture.state_dict())
+    most = max(FEWEST_COMPONENTS, min(mixture.most, len(rows) // ROWS_A_COMPONENT))
+    for K in (FEWEST_COMPONENTS << k for k in range(most.bit_length() - 1)):
+        parts = []
+        for fold, own in zip(v.folds, copulas, strict=True):
+            mixture.fit(fold.fit, own, K, seed)
+            given = mixture.given(fold.rows, own)
+            parts.append([mixture.predict(given, fold.cells, support, own, power) for power in POWERS])
+        tried = [Predictive.join(one) for one in zip(*parts, strict=True)]
+        losses = [v.loss(one) for one in tried]
+        if min(losses) >= best:
             break
-        predictive = _cross_fit(
-            lambda some, K=K: mixture.fit(some, K, shrinking, seed),  # type: ignore[misc]
-            lambda some, cells: mixture.predict(some, cells, support),
-            v,
-        )
-        loss = v.loss(predictive)
-        if _TRACE: print("mixture", K, loss, time.perf_counter() - _T0)
-        if loss >= best:
-            break
-        best, chosen, found = loss, K, predictive
+        best, place = min(losses), int(np.argmin(losses))
+        found, chosen = tried[place], (K, POWERS[place], copy.deepcopy(mixture.state_dict()))
     assert found is not None
-    if len(v.folds) > 1 or mixture.n_components != chosen:
-        mixture.fit(rows, chosen, shrinking, seed)
+    K, power, fitted = chosen
+    if len(v.folds) > 1:
+        mixture.fit(rows, copula, K, seed)
+    else:
+        mixture.load_state_dict(fitted)
+    mixture.power.fill_(power)
     return found
-
-
-_TRACE, _T0 = True, time.perf_counter()
 
 
 def _cross_fit(

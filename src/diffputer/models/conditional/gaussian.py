@@ -203,6 +203,12 @@ class LinearExpert(nn.Module):
         self.middle.copy_(m)
         self.covariance.copy_(S)
 
+    def fresh(self, rows: RowBatch) -> LinearExpert:
+        """An expert of the same columns and shrinkage, fitted roughly to other rows."""
+        other = LinearExpert(self.kind, self.p, self.levels)
+        other.fit(rows, float(self.shrinking), ROUGH_TOLERANCE)
+        return other
+
     def with_parameters(self, middle: Tensor, covariance: Tensor) -> LinearExpert:
         """An expert of the same columns with other parameters. Shape: [d], [d, d]."""
         other = LinearExpert(self.kind, self.p, self.levels).to(self.middle.device)

@@ -14,7 +14,7 @@ from ..base import Cells, Columns, Normal, Predictive, RowBatch
 from .gaussian import MOST_COLUMNS, FactorVariants, Given, LinearExpert, Variants
 from .masking import describe
 from .mixture import MOST_COLUMNS as MOST_OF_MIXTURE
-from .mixture import MixtureExpert
+from .mixture import MixtureExpert, Posterior
 from .network import Network
 from .pool import Pool
 from .sampler import unmask
@@ -70,9 +70,9 @@ class ConditionalModel(nn.Module):
         if self.copula is not None:
             self.variants = Variants(d) if d <= MOST_COLUMNS else FactorVariants(d)
         self.mixture: MixtureExpert | None = None
-        if self.copula is not None and d <= MOST_OF_MIXTURE:
-            self.mixture = MixtureExpert(p, levels)
-        self.trees = BoostedTrees(p, levels, s.classes) if s.boosted_trees else None
+        if self.copula is not None and s.mixture_components and d <= MOST_OF_MIXTURE:
+            self.mixture = MixtureExpert(d, s.mixture_components)
+        self.trees = BoostedTrees(p, levels) if s.boosted_trees else None
         n_experts = len(self.networks) + sum(
             one is not None for one in (self.copula, self.gaussian, self.mixture, self.trees)
         )
@@ -105,16 +105,19 @@ class ConditionalModel(nn.Module):
         """The Gaussian copula and the Gaussian of the values, where there are two columns."""
         return [expert for expert in (self.copula, self.gaussian) if expert is not None]
 
-    def given(self, rows: RowBatch) -> list[Given]:
-        """What the linear experts know of rows."""
-        return [expert.given(rows) for expert in self.linear]
+    def given(self, rows: RowBatch) -> list[Given | Posterior]:
+        """What the linear experts and the mixture know of rows."""
+        found: list[Given | Posterior] = [expert.given(rows) for expert in self.linear]
+        if self.mixture is not None and self.copula is not None:
+            found.append(self.mixture.given(rows, self.copula))
+        return found
 
     def experts(
         self,
         rows: RowBatch,
         cells: Cells,
         dtype: torch.dtype,
-        given: list[Given],
+        given: list[Given | Posterior],
         member: Network | None = None,
     ) -> tuple[list[Predictive], Normal | None]:
         """What every expert predicts, and normal distributions of cells on lines (std 0 elsewhere).
@@ -126,17 +129,19 @@ class ConditionalModel(nn.Module):
         else:
             found = [member.predict(rows, cells, dtype)] * len(self.networks)
         lines = None
-        for expert, own in zip(self.linear, given, strict=True):
+        for expert, own in zip(self.linear, given, strict=False):
+            assert isinstance(own, Given)
             predictive, normal = expert.predict(own, cells, self.support)
             found.append(predictive)
             if expert.kind == "values":
                 mean, std = normal
                 is_sure = std < self.widths[cells.columns]
                 lines = mean, std * self.line_scales[cells.columns] * is_sure
-        if self.mixture is not None:
-            found.append(self.mixture.predict(rows, cells, self.support))
+        if self.mixture is not None and self.copula is not None:
+            assert isinstance(given[-1], Posterior)
+            found.append(self.mixture.predict(given[-1], cells, self.support, self.copula))
         if self.trees is not None:
-            found.append(self.trees.predict(rows, cells, self.support))
+            found.append(self.trees.predict(rows, cells))
         return found, lines
 
     @torch.no_grad()
@@ -179,7 +184,7 @@ class ConditionalModel(nn.Module):
     def draw(
         self,
         rows: RowBatch,
-        given: list[Given],
+        given: list[Given | Posterior],
         keys: Tensor,
         member: Network,
         dtype: torch.dtype,
@@ -190,19 +195,22 @@ class ConditionalModel(nn.Module):
 
         Shape: rows of n, keys [n] -> x [n, p], levels [n, q].
         """
-        linear, known = self.linear, [one.clone() for one in given]
-        if variant is not None:
-            linear.append(variant)
-            known.append(variant.given(rows))
+        known = [one.clone() for one in given]
+        changed = None if variant is None else variant.given(rows)
 
         def conditional(some: RowBatch, cells: Cells) -> Predictive:
-            for k, expert in enumerate(linear):
-                known[k] = expert.learn(known[k].first(len(some)), some)
-            experts, lines = self.experts(some, cells, dtype, known[: len(given)], member)
+            nonlocal changed
+            for k, own in enumerate(known):
+                if isinstance(own, Given):
+                    known[k] = self.linear[k].learn(own.first(len(some)), some)
+                elif self.mixture is not None and self.copula is not None:
+                    known[k] = self.mixture.learn(own.first(len(some)), some, self.copula)
+            experts, lines = self.experts(some, cells, dtype, known, member)
             predictive = self.pool(experts, cells, self.support)
-            if variant is not None:
-                changed, _ = variant.predict(known[-1], cells, self.support)
-                predictive = _tilt(predictive, experts[len(self.networks)], changed)
+            if variant is not None and changed is not None:
+                changed = variant.learn(changed.first(len(some)), some)
+                tilted, _ = variant.predict(changed, cells, self.support)
+                predictive = _tilt(predictive, experts[len(self.networks)], tilted)
             return self._refine(predictive, lines, cells)
 
         return unmask(rows, keys, self.support, conditional, steps)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from ...nn.loading import require, require_between
 from ..base import Cells, Predictive, RowBatch
-from .support import Support
 
 #: Categories with more levels are not predicted; as inputs they are numbers.
 MOST_LEVELS = 64
@@ -32,14 +31,6 @@ FEWEST_CELLS, FEWEST_VALUES = 40, 20
 FEWEST_TO_STOP, MOST_WITHOUT = 1_000, 100
 #: Rows from which a column is learnt at most.
 MOST_ROWS = 50_000
-#: Trees whose leaves know distributions of numbers, and rows that each is grown from at most.
-import os
-FOREST, FOREST_ROWS = int(os.environ.get("FOREST", 20)), 5_000
-#: Cells of a leaf at least, leaves of a tree at most, and cells that the column's frequencies count as in a leaf.
-FEWEST_IN_LEAF, MOST_LEAVES, PRIOR_CELLS = 5, 64, 1.0
-FEATURES = 1.0
-#: What trees of the forest add to: nothing.
-NO_OUTPUT = -1
 #: Rows whose way through all trees is followed at once.
 BLOCK = 4096
 #: Levels of a tree at most: scikit-learn's have 31 leaves.
@@ -69,16 +60,14 @@ class BoostedTrees(nn.Module):
     root: Tensor
     column: Tensor
     output: Tensor
-    leaves: Tensor
 
-    def __init__(self, n_numeric: int, levels: list[int], n_classes: int) -> None:
+    def __init__(self, n_numeric: int, levels: list[int]) -> None:
         super().__init__()
-        self.p, self.levels, self.n_classes = n_numeric, levels, n_classes
+        self.p, self.levels = n_numeric, levels
         self.outputs = [1] * n_numeric + levels
         self.register_buffer("start", torch.zeros(sum(self.outputs)))
         for name, values in _arrays().items():
             self.register_buffer(name, values)
-        self.register_buffer("leaves", torch.zeros(0, n_classes))
 
     @property
     def n_trees(self) -> list[int]:
@@ -97,13 +86,12 @@ class BoostedTrees(nn.Module):
         require_between(0, len(self.outputs) - 1, feature=self.feature, column=self.column)
         require_between(-1, len(self.sets) - 1, members=self.members)
         sizes = torch.tensor(self.outputs, device=self.column.device)[self.column.long()]
-        require((self.output >= NO_OUTPUT) & (self.output < sizes), "trees must add to outputs that there are")
+        require((self.output >= 0) & (self.output < sizes), "trees must add to outputs that there are")
 
     @torch.no_grad()
     def fit(
         self,
         rows: RowBatch,
-        support: Support,
         *,
         n_trees: int,
         seed: int,
@@ -130,29 +118,7 @@ class BoostedTrees(nn.Module):
             arrays = _append(arrays, forest.arrays, j)
         self.start.copy_(torch.cat([forest.start for forest in forests]))
         self.take(arrays)
-        self._fill_leaves(torch.from_numpy(x), support)
         return self
-
-    def _fill_leaves(self, x: Tensor, support: Support) -> None:
-        """Count the classes of training cells in the leaves of the forest. Shape: x [n, c]."""
-        forest, is_leaf = self.output == NO_OUTPUT, self.left == torch.arange(len(self.left))
-        first = torch.searchsorted(self.root, torch.arange(len(self.left), dtype=torch.int32), right=True) - 1
-        of_forest = is_leaf & forest[first.clamp_min(0)] if len(forest) else is_leaf
-        self.value[of_forest] = torch.arange(int(of_forest.sum()), dtype=torch.float32)
-        B = self.n_classes
-        column = self.column[first[of_forest]].long()
-        counts = PRIOR_CELLS * support.frequencies[column].double().flatten()
-        classes = support.classes_of(x[:, : self.p].nan_to_num(0.0).float())
-        for j in range(self.p):
-            trees = (forest & (self.column == j)).nonzero()[:, 0]
-            known = x[:, j].isfinite().nonzero()[:, 0]
-            known = known[torch.linspace(0, len(known) - 1, min(len(known), MOST_ROWS)).long()]
-            for part in known.split(BLOCK) if len(trees) else ():
-                leaf = self.value[self._leaves(trees, x[part].float())].long()
-                place = leaf * B + classes[part, j, None]
-                counts += torch.bincount(place.flatten(), minlength=len(counts))
-        counts = counts.view(-1, B)
-        self.leaves = (counts / counts.sum(dim=1, keepdim=True)).float()
 
     def take(self, arrays: dict[str, Tensor]) -> None:
         """Take the arrays of all trees, which are as long as there are nodes."""
@@ -165,38 +131,28 @@ class BoostedTrees(nn.Module):
             found = tensors.get(name)
             if found is not None and found.dtype == values.dtype and found.shape[1:] == values.shape[1:]:
                 setattr(self, name, torch.empty_like(found, device=self.start.device))
-        leaves = tensors.get("leaves")
-        if leaves is not None and leaves.dtype == torch.float32 and leaves.shape[1:] == (self.n_classes,):
-            self.leaves = torch.empty_like(leaves, device=self.start.device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self.take_sizes({k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)})
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @torch.no_grad()
-    def predict(self, rows: RowBatch, cells: Cells, support: Support) -> Predictive:
-        """Expectations and distributions of numbers, probabilities of categories."""
+    def predict(self, rows: RowBatch, cells: Cells) -> Predictive:
+        """Expectations of numbers and probabilities of categories."""
         x = _matrix(rows)
         mean = torch.zeros(len(cells), device=x.device)
-        bins = support.frequencies[cells.columns].clone()
         levels: list[Tensor] = []
         for j, start in enumerate(self.start.split(self.outputs)):
-            of_column = self.column == j
-            trees = (of_column & (self.output != NO_OUTPUT)).nonzero()[:, 0]
+            trees = (self.column == j).nonzero()[:, 0]
             if j < self.p:
                 own = (cells.columns == j).nonzero()[:, 0]
-                forest = (of_column & (self.output == NO_OUTPUT)).nonzero()[:, 0]
-                if len(forest):
-                    for part in own.split(BLOCK):
-                        leaf = self.value[self._leaves(forest, x[cells.rows[part]])].long()
-                        bins[part] = torch.stack([self.leaves[one] for one in leaf.T]).mean(dim=0)
                 mean[own] = start + self._sums(trees, x[cells.rows[own]], 1)[:, 0]
             else:
                 own = cells.levels[:, j - self.p].nonzero()[:, 0]
                 raw = start.repeat(len(rows), 1)
                 raw[own] += self._sums(trees, x[own], len(start))
                 levels.append(raw.softmax(dim=1))
-        return Predictive(mean, bins, levels)
+        return Predictive(mean, None, levels)
 
     def _sums(self, trees: Tensor, x: Tensor, n_outputs: int) -> Tensor:
         """Sums of what trees add to each output. Shape: trees [t], x [n, c] -> [n, outputs]."""
@@ -298,17 +254,6 @@ def _learn(
             forest.arrays = _append(
                 forest.arrays, _read(tree, np.concatenate([sets, numbers]), occur, place), j
             )
-    if not n_levels:
-        rng = np.random.default_rng(seed & 0x7FFFFFFF)
-        for k in range(FOREST):
-            picked = known[rng.choice(len(known), min(int(0.63 * len(known)) + 1, FOREST_ROWS), replace=False)]
-            model = HistGradientBoostingRegressor(
-                max_iter=1, max_leaf_nodes=MOST_LEAVES, min_samples_leaf=FEWEST_IN_LEAF, early_stopping=False,
-                categorical_features=is_set[others], max_features=FEATURES, random_state=k,
-            ).fit(x[np.ix_(picked, others)], x[picked, j])
-            occur = {int(c): np.unique(x[picked, c][~np.isnan(x[picked, c])]).astype(np.int64) for c in sets}
-            arrays = _read(model._predictors[0][0], np.concatenate([sets, numbers]), occur, NO_OUTPUT)
-            forest.arrays = _append(forest.arrays, arrays, j)
     return forest
 
 
