@@ -18,6 +18,7 @@ COLOURS = {
     "network": "#4477aa",
     "copula": "#ccaa33",
     "Gaussian": "#228833",
+    "mixture": "#ee6677",
     "pool": "#aa3377",
     "ink": "#333333",
 }
@@ -61,13 +62,14 @@ def draw_data_flow() -> None:
         "network\n(attention or MLP)",
         "Gaussian copula",
         "Gaussian of the values",
+        "mixture of Gaussian copulas",
         "boosted trees (CPU)",
     ]
     for k, name in enumerate(experts):
-        y = 2.62 - 0.83 * k
-        box(1.95, y, 2.0, 0.62, name, "#dfe9f5")
-        arrow((1.4, 1.7), (1.9, y + 0.31))
-        arrow((4.0, y + 0.31), (4.5, 1.7))
+        y = 2.72 - 0.69 * k
+        box(1.95, y, 2.0, 0.54, name, "#dfe9f5")
+        arrow((1.4, 1.7), (1.9, y + 0.27))
+        arrow((4.0, y + 0.27), (4.5, 1.7))
     box(4.55, 1.3, 1.3, 0.8, "pool:\nweights per\ncolumn", "#f3e1ec")
     arrow((5.9, 1.7), (6.25, 1.7))
     box(6.3, 1.3, 1.3, 0.8, "calibration:\ntemperature,\nkernels", "#f3e1ec")
@@ -111,7 +113,7 @@ def draw_cell() -> None:
     widths = np.maximum(np.diff(edges), 1e-9)
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 3.3), sharey=True)
-    for name, expert in zip(("network", "copula", "Gaussian"), experts, strict=False):
+    for name, expert in zip(("network", "copula", "Gaussian", "mixture"), experts, strict=False):
         density = expert.bins[place, :n].numpy() / widths
         panels[0].stairs(density, edges, color=COLOURS[name], lw=1.6, label=name)
     panels[0].legend(frameon=False)

@@ -143,7 +143,7 @@ class FittingSession:
         size = max(map(self._multiplications, self._trainers))
         answers = None
         if self._answers is None and self._validation is not None:
-            answers = self._beside(self._fit_others(derive_seed(seed, "trees"), ends.share(TREES_SHARE)))
+            answers = self._beside(self._fit_others(derive_seed(self._seed, "experts"), ends.share(TREES_SHARE)))
         ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
