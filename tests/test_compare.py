@@ -141,7 +141,7 @@ def test_methods_that_are_tried_only_where_they_are_named_are_named():
     usual = dataclasses.replace(named, outcomes=all_of_them)
     assert set(usual.unasked) == set(METHODS) - set(DEFAULT_METHODS)
     (said,) = [words for words in usual.notes if words.startswith("Tried only where")]
-    assert "(methods, --methods): median, knn, miwae" in said
+    assert "(methods, --methods): median, knn, r-mice-pmm, r-mice-cart, miwae" in said
 
 
 def test_failures_are_notes():

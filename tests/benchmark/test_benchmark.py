@@ -213,8 +213,10 @@ def test_draws_of_other_methods_are_scored_too(toy):
         assert (row["draws_scored"], row["rows_drawn"]) == (19, 15)
         assert row["crps"] > 0
         assert 0 <= row["coverage"] <= 1
+        assert 0 <= row["auc"] <= 1
     (plain, _) = run_task(Task("toy"), toy, method="mean", draws_scored=19)
     assert plain["crps"] is None
+    assert plain["auc"] is None
     text = [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
     facts = {"fingerprint": toy.fingerprint, "method": "em-gaussian"}
     assert is_done(text, Task("toy"), {}, 0, draws_scored=19, **facts)
@@ -370,7 +372,7 @@ def test_file_of_an_earlier_version_gets_the_new_columns_empty(tmp_path):
 def test_only_what_was_asked_for_is_scored(toy):
     row = run_task(Task("toy"), toy, {**TINY, "estimate": "median"}, seed=5)[-1]
     assert row["mae"] > 0
-    names = ("mae_median", "rmse_median", "coverage", "crps", "pit", "draws_scored", "rows_drawn")
+    names = ("mae_median", "rmse_median", "coverage", "crps", "pit", "draws_scored", "rows_drawn", "auc")
     assert all(row[name] is None for name in names)
     median = run_task(Task("toy"), toy, TINY, seed=5)[-1]["mae_median"]
     assert median == row["mae"]

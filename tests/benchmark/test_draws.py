@@ -1,10 +1,20 @@
 """Scores of draws have known answers: exact samplers, closed forms, counts by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from diffputer.benchmark.metrics import coverage, crps, end_rank, energy_distance, rank_histogram
+from diffputer.benchmark import metrics
+from diffputer.benchmark.metrics import (
+    coverage,
+    crps,
+    end_rank,
+    energy_distance,
+    rank_histogram,
+    two_sample_auc,
+)
+from diffputer.benchmark.parts import Part
 from diffputer.errors import SettingError
 
 
@@ -88,3 +98,55 @@ def test_energy_distance_sees_that_columns_vary_together():
     shuffled = np.column_stack([x, rng.permutation(x)])
     assert energy_distance(truth, [shuffled]) > 0.05
     assert energy_distance(truth, [rng.permutation(truth)]) == pytest.approx(0, abs=0.01)
+
+
+def pair_with_draws(n, rng, make):
+    """Two columns with correlation 0.8, the second of two thirds of the rows imputed, and three draws."""
+    first = rng.standard_normal(n)
+    truth = np.column_stack([first, 0.8 * first + 0.6 * rng.standard_normal(n)])
+    gone = rng.random(n) < 2 / 3
+    draws = [np.column_stack([first, np.where(gone, make(first), truth[:, 1])])[gone] for _ in range(3)]
+    return truth[gone], draws
+
+
+def test_auc_of_exact_draws_is_one_half_and_that_of_means_is_not():
+    rng = np.random.default_rng(0)
+    makers = {
+        "exact": lambda x: 0.8 * x + 0.6 * rng.standard_normal(len(x)),
+        "conditional mean": lambda x: 0.8 * x,
+        "column mean": lambda x: 0 * x,
+        "marginal": lambda x: rng.standard_normal(len(x)),
+    }
+    found = {name: two_sample_auc(*pair_with_draws(600, rng, make)) for name, make in makers.items()}
+    assert found["exact"] == pytest.approx(0.5, abs=0.03)
+    assert found["marginal"] > 0.6
+    assert min(found["conditional mean"], found["column mean"]) > 0.9
+
+
+def test_auc_of_exact_draws_is_one_half_however_few_the_rows(monkeypatch):
+    # Were twins in different folds, their observed cells would give rows away, under the other label: below.
+    monkeypatch.setattr(metrics, "AUC_TREES", 10)
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(60):
+        seen = rng.standard_normal(12)
+        truth, draw = (np.column_stack([seen, rng.standard_normal(12)]) for _ in range(2))
+        found.append(two_sample_auc(truth, [draw]))
+    assert abs(np.mean(found) - 0.5) < 4 * np.std(found) / np.sqrt(len(found))
+
+
+def test_auc_of_a_part_counts_categories_and_rounds_whole_numbers():
+    rng = np.random.default_rng(2)
+    n = 300
+    truth = pd.DataFrame({"x": rng.normal(size=n), "whole": rng.integers(0, 9, n).astype(float)})
+    truth["level"] = np.where(truth["x"] > 0, "high", "low")
+    scored = np.zeros((n, 3), dtype=bool)
+    scored[:200, 1:] = True
+    part = Part("in_sample", truth, truth.mask(scored), scored, np.ones(2), ("level",))
+    near = truth.assign(whole=truth["whole"] + rng.uniform(-0.4, 0.4, n))
+    assert part.score_auc([near]) == 0.5
+    foreign = truth.assign(level=np.where(scored[:, 2], "high", truth["level"]))
+    assert part.score_auc([foreign]) > 0.6
+    other_rows = truth.assign(x=np.where(scored[:, 1], truth["x"], 99.0))
+    assert part.score_auc([other_rows]) == 0.5  # rows without a hidden cell do not count
+    assert part.first(4).score_auc([truth[:4]]) is None

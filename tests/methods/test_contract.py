@@ -13,6 +13,7 @@ import pytest
 from diffputer.errors import InputError, SettingError
 from diffputer.methods.contract import InSampleOnlyError, Method
 from diffputer.methods.hyperimpute import PYTHON_VARIABLE
+from diffputer.methods.rmice import find_versions
 from diffputer.methods.table import METHODS, make_method
 
 from ..conftest import TINY, TINY_PAPER
@@ -25,6 +26,8 @@ QUICK: dict[str, dict[str, Any]] = {
     "missforest": {"max_iter": 3, "n_trees": 10},
     "gbt-per-column": {"n_trees": 20},
     "miceforest": {"datasets": 2, "iterations": 2},
+    "r-mice-pmm": {"m": 5, "maxit": 3},
+    "r-mice-cart": {"m": 5, "maxit": 3},
     "miwae": _MIWAE,
     "em-miwae": {**_MIWAE, "rounds": 2},
     "hyperimpute": {"n_inner_iter": 2},
@@ -41,10 +44,20 @@ def _needs(name: str) -> list[pytest.MarkDecorator]:
     if name == "miceforest":
         absent = importlib.util.find_spec("miceforest") is None
         return [pytest.mark.skipif(absent, reason="needs miceforest: pip install 'diffputer[rivals]'")]
+    if name.startswith("r-mice"):
+        return [pytest.mark.skipif(not has_r(), reason="needs R and its package mice")]
     if name == "hyperimpute":
         absent = not os.environ.get(PYTHON_VARIABLE)
         return [pytest.mark.skipif(absent, reason=f"needs an environment that {PYTHON_VARIABLE} names")]
     return []
+
+
+def has_r() -> bool:
+    """Whether R is there, with its package mice."""
+    try:
+        return bool(find_versions())
+    except SettingError:
+        return False
 
 
 ALL = [pytest.param(name, marks=_needs(name)) for name in METHODS]

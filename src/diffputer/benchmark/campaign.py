@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import InputError, SettingError
 from ..methods.contract import Method
 from ..methods.hyperimpute import HYPERIMPUTE, find_python
+from ..methods.rmice import CART, PMM, find_versions
 from ..methods.table import METHODS
 from .datasets import DATA_VARIABLE, VARIANTS, file_of, fingerprint_of, split_name
 from .results import Row, append_rows, check_columns, read_header, read_rows, replace_rows
@@ -20,6 +21,12 @@ from .scheduler import run_jobs
 from .suites import Job, Limits, find_lack_of_file
 
 _MODULES = {"scikit-learn": "sklearn"}
+#: Method -> what refuses if the other program that runs it is not installed.
+_OTHER_PROGRAMS: dict[str, Callable[[], object]] = {
+    HYPERIMPUTE.name: find_python,
+    PMM.name: find_versions,
+    CART.name: find_versions,
+}
 #: What a CSV file must have to be one of results; in a folder of the user's there may be others.
 _COLUMNS = {*KEY_COLUMNS, "setting", "em_round", "mae", "error"}
 
@@ -186,9 +193,9 @@ def results_path(out: str | os.PathLike[str], job: Job) -> Path:
 
 def find_lack(method: str) -> str | None:
     """Say what a method needs that this machine lacks, and how to get it; None if it can run."""
-    if method == HYPERIMPUTE.name:
+    if find := _OTHER_PROGRAMS.get(method):
         try:
-            find_python()
+            find()
         except SettingError as error:
             return str(error)
         return None

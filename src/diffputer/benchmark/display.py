@@ -34,6 +34,8 @@ def describe_row(row: Row) -> str:
         words.append(f"coverage {100 * row['coverage']:.1f} %  CRPS {100 * row['crps']:.2f}")
     if row["energy"] is not None:
         words.append(f"energy {100 * row['energy']:.2f}")
+    if row["auc"] is not None:
+        words.append(f"AUC {row['auc']:.3f}")
     if row["fit_seconds"] is not None:
         rounds = f" (EM rounds {row['em_rounds']}, best {row['best_round']})" if row["em_rounds"] else ""
         words.append(f"fit {row['fit_seconds']:.1f} s{rounds}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ import pandas as pd
 
 from .datasets import Dataset
 from .metrics import (
+    AUC_DRAWS,
+    AUC_FOLDS,
     Booleans,
     Floats,
     Scores,
@@ -19,6 +21,7 @@ from .metrics import (
     observed_deviation,
     score_draws,
     score_table,
+    two_sample_auc,
 )
 from .results import Row
 from .task import Task
@@ -71,6 +74,25 @@ class Part:
             for table in (self.truth, *completed)
         )
         return energy_distance(truth, tables)
+
+    def score_auc(self, draws: Sequence[pd.DataFrame]) -> float | None:
+        """Tell rows with hidden cells, as drawn, from the same rows as they are; categories count, too.
+
+        Numbers of a column whose true values are all whole are rounded: one that is not would give it away.
+        """
+        rows = self.scored.any(axis=1)
+        if rows.sum() < AUC_FOLDS:
+            return None
+        tables = [table[rows] for table in (self.truth, *draws[:AUC_DRAWS])]
+        p = len(self.deviation)
+        numbers = [table.iloc[:, :p].to_numpy(dtype=np.float64) for table in tables]
+        whole = (self.truth.iloc[:, :p].to_numpy(dtype=np.float64) % 1 == 0).all(axis=0)
+        coded = [np.where(whole, np.round(x), x) / self.deviation for x in numbers]
+        for name in self.categorical:
+            codes, _ = pd.factorize(pd.concat([table[name].astype(object) for table in tables]))
+            parts = codes.astype(np.float64).reshape(len(tables), -1, 1)
+            coded = [np.hstack([x, part]) for x, part in zip(coded, parts, strict=True)]
+        return two_sample_auc(coded[0], coded[1:])
 
 
 def make_parts(task: Task, dataset: Dataset) -> tuple[Part, Part]:

@@ -25,8 +25,8 @@ Row = dict[str, Any]
 FIELDS = (
     "task", "dataset", "mechanism", "rate", "mask_seed", "setting", "method", "label", "seed",
     "settings_hash", "em_round", "mae", "rmse", "accuracy", "mae_median", "rmse_median",
-    "coverage", "crps", "pit", "draws_scored", "rows_drawn", "energy", "fit_seconds",
-    "transform_seconds", "draw_seconds", "m_seconds", "e_seconds", "em_rounds", "best_round",
+    "coverage", "crps", "pit", "draws_scored", "rows_drawn", "energy", "auc",
+    "fit_seconds", "transform_seconds", "draw_seconds", "m_seconds", "e_seconds", "em_rounds", "best_round",
     "rows", "draws", "device", "threads", "peak_memory_gb", "alone", "git_hash", "data_fingerprint",
     "protocol_version", "error", "versions", "settings", "columns",
 )  # fmt: skip

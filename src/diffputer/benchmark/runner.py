@@ -80,7 +80,7 @@ def run_task(
     curve_rows : int
         Rows of each table that the curve is scored on.
     draws_scored : int
-        Joint draws whose coverage, CRPS and ranks are scored: 19, 39, 59, ...; 0 takes none.
+        Joint draws whose coverage, CRPS, ranks and AUC are scored: 19, 39, 59, ...; 0 takes none.
     draw_rows : int
         Rows of each table that are drawn for these scores, and that the energy distance is of.
     alone : bool
@@ -163,7 +163,8 @@ def _score_draws(drawn: Part, n_draws: int, draw: Callable[[], Iterable[pd.DataF
     draws = list(draw())
     seconds = time.perf_counter() - started
     made = {"draws_scored": n_draws, "rows_drawn": len(drawn.truth), "draw_seconds": seconds}
-    return made | drawn.score_draws(draws) | {"energy": drawn.score_energy(draws)}
+    of_rows = {"energy": drawn.score_energy(draws), "auc": drawn.score_auc(draws)}
+    return made | drawn.score_draws(draws) | of_rows
 
 
 def _run_method(

@@ -46,7 +46,7 @@ def table(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="mae, rmse, accuracy, mae_median, rmse_median, crps, coverage, energy, seconds, "
+            help="mae, rmse, accuracy, mae_median, rmse_median, crps, coverage, energy, auc, seconds, "
             "fit_seconds, transform_seconds, draw_seconds, peak_memory_gb. Repeatable.",
             show_default="mae, rmse, accuracy",
         ),

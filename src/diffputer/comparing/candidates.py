@@ -13,12 +13,13 @@ from ..errors import SettingError
 from ..methods.contract import Facts, Method
 from ..methods.hyperimpute import find_python
 from ..methods.ours import Ours
+from ..methods.rmice import CART, PMM, find_versions
 from ..methods.table import METHODS
 from .preparation import Coded
 
 #: What is tried unless methods are named: quick ones first, so that the time budget buys many of them. Left
-#: out are variants of others (median, knn) and what takes far longer than a person waits (autoencoders, the
-#: paper's engine, diffputer-best).
+#: out are variants of others (median, knn), what needs another language (R's mice) and what takes far longer
+#: than a person waits (autoencoders, the paper's engine, diffputer-best).
 DEFAULT_METHODS = (
     "mean", "em-gaussian", "mice", "knn-5", "gaussian-copula", "softimpute", "gbt-per-column",
     "diffputer-balanced", "diffputer-fast", "missforest", "iterative-hgb", "miceforest", "hyperimpute",
@@ -54,6 +55,11 @@ class Candidate:
                 find_python()
             except SettingError:
                 return "it is not installed (python -P -m diffputer.methods.hyperimpute FOLDER does that)"
+        if self.name in (PMM.name, CART.name):
+            try:
+                find_versions()
+            except SettingError:
+                return "R or its package mice is not installed"
         if self.name == "miceforest" and importlib.util.find_spec("miceforest") is None:
             return "it is not installed (pip install 'diffputer[rivals]')"
         return ""

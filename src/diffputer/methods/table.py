@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import SettingError
-from . import chained, gaussian, hyperimpute, lowrank, miwae, multiple, ours, simple, trees
+from . import chained, gaussian, hyperimpute, lowrank, miwae, multiple, ours, rmice, simple, trees
 from .contract import Facts, Method
 
 _ENTRIES: tuple[tuple[Facts, Callable[..., Method]], ...] = (
@@ -22,6 +22,8 @@ _ENTRIES: tuple[tuple[Facts, Callable[..., Method]], ...] = (
     (trees.MISSFOREST, trees.MissForest),
     (trees.GBT_PER_COLUMN, trees.BoostedColumns),
     (multiple.MICEFOREST, multiple.MiceForest),
+    (rmice.PMM, rmice.RMice),
+    (rmice.CART, rmice.RMice),
     (hyperimpute.HYPERIMPUTE, hyperimpute.HyperImpute),
     (miwae.MIWAE, miwae.Miwae),
     (miwae.EM_MIWAE, miwae.Miwae),

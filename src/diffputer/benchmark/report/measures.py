@@ -84,6 +84,7 @@ _ALL = (
     Measure("rmse_median", "RMSE of the median", "× 100", 100.0),
     # An unbiased estimate is below 0 by chance at times: what counts is how far from 0 it is.
     Measure("energy", "Energy distance", "× 100", 100.0, target=0.0),
+    Measure("auc", "AUC, imputed against true rows", decimals=3, target=0.5),
     Measure("crps", "CRPS", "× 100", 100.0),
     Measure("coverage", "Coverage of 90 % intervals", "%", 100.0, target=0.9),
     Measure("seconds", "Fit and complete", "s"),
@@ -97,10 +98,10 @@ MEASURES: dict[str, Measure] = {measure.name: measure for measure in _ALL}
 #: What the paper reports of every method.
 PAPERS_MEASURES = ("mae", "rmse", "accuracy")
 #: Of draws, energy distances at times of a table filled in once: comparable only of the same rows.
-OF_DRAWS = frozenset({"coverage", "crps", "energy"})
+OF_DRAWS = frozenset({"coverage", "crps", "energy", "auc"})
 #: Errors below 0 cannot be; energy distances can, by chance.
 NOT_NEGATIVE = frozenset({"mae", "rmse", "mae_median", "rmse_median", "crps"})
-SHARES = frozenset({"accuracy", "coverage"})
+SHARES = frozenset({"accuracy", "coverage", "auc"})
 #: Comparable only on the same machine.
 OF_TIME = frozenset({"seconds", "fit_seconds", "transform_seconds", "draw_seconds"})
 
