@@ -89,7 +89,7 @@ def test_trainings_do_not_disturb_each_other(x: torch.Tensor) -> None:
         trainer = make_trainer(Denoiser(x.shape[1], 32, 0.5), len(x), SETTINGS, torch.float32)
         trainer.objective.use_table(x * scale)  # type: ignore[attr-defined]
         together.append(trainer)
-    results = train_all([trainer.train(seed=0) for trainer in together], torch.device("cpu"))
+    results = train_all([trainer.train(seed=0) for trainer in together])
     assert all(result.steps > 0 for result in results)
     for one, other in zip(alone, together, strict=True):
         for mine, theirs in zip(one.averaged.parameters(), other.averaged.parameters(), strict=True):
@@ -109,7 +109,7 @@ def test_no_training_begins_that_would_be_cut_short() -> None:
     def train(seconds: float | None) -> list[int]:
         order.clear()
         deadline = Deadline.after(seconds)
-        results = train_all([run("first", 3), run("second", 2)], torch.device("cpu"), deadline)
+        results = train_all([run("first", 3), run("second", 2)], deadline)
         return [result.steps for result in results]
 
     assert train(None) == [3, 2]

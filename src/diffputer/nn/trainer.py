@@ -177,7 +177,7 @@ class Objective(Protocol):
 Run = Callable[[], MStep]
 
 
-def train_all(runs: Sequence[Run], device: torch.device, deadline: Deadline | None = None) -> list[MStep]:
+def train_all(runs: Sequence[Run], deadline: Deadline | None = None) -> list[MStep]:
     """Do one training after the other, on any device; the results of those that began.
 
     When time is short the first are as good as they can be, and none begins that would have less than half

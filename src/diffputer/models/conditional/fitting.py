@@ -143,7 +143,9 @@ class FittingSession:
         size = max(map(self._multiplications, self._trainers))
         answers = None
         if self._answers is None and self._validation is not None:
-            answers = self._beside(self._fit_others(derive_seed(self._seed, "experts"), ends.share(TREES_SHARE)))
+            answers = self._beside(
+                self._fit_others(derive_seed(self._seed, "experts"), ends.share(TREES_SHARE))
+            )
         ends = ends.share(1.0)  # what trees took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
@@ -157,7 +159,7 @@ class FittingSession:
                 )
                 for number, trainer in enumerate(self._trainers)
             ]  # fmt: skip
-            steps = train_all(runs, self._device, ends)
+            steps = train_all(runs, ends)
             if answers is not None:
                 self._answers = [one.to(self._device) for one in answers.result()]
             self.model.to(self._device)

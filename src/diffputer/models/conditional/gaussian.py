@@ -458,8 +458,6 @@ class Variants(nn.Module):
         return found
 
 
-#: The same, by the name that those of low rank had.
-FactorVariants = Variants
 #: The parameters of a replicate from weights of the rows.
 Refit = Callable[[Tensor], dict[str, Tensor]]
 

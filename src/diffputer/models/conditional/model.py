@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...nn.loading import require_between
 from ...settings import ConditionalSettings
 from ..base import Cells, Columns, Normal, Predictive, RowBatch
-from .gaussian import MOST_COLUMNS, FactorVariants, Given, LinearExpert, Variants
+from .gaussian import Given, LinearExpert, Variants
 from .masking import describe
 from .mixture import MOST_COLUMNS as MOST_OF_MIXTURE
 from .mixture import MixtureExpert, Posterior
@@ -66,9 +66,9 @@ class ConditionalModel(nn.Module):
         d = p + sum(levels)
         self.copula = LinearExpert("copula", p, levels) if len(columns.n_levels) > 1 else None
         self.gaussian = LinearExpert("values", p, levels) if len(columns.n_levels) > 1 and p else None
-        self.variants: Variants | FactorVariants | None = None
+        self.variants: Variants | None = None
         if self.copula is not None:
-            self.variants = Variants(d) if d <= MOST_COLUMNS else FactorVariants(d)
+            self.variants = Variants(d)
         self.mixture: MixtureExpert | None = None
         if self.copula is not None and s.mixture_components and d <= MOST_OF_MIXTURE:
             self.mixture = MixtureExpert(d, s.mixture_components)
