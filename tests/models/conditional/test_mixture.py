@@ -68,7 +68,7 @@ def test_components_are_conditioned_exactly(seen: list[int], learns: bool) -> No
     copula, expert = LinearExpert("copula", 3, []), exact()
     rows = batch(z, np.broadcast_to(known, z.shape))
     if learns:
-        given = expert.given(batch(z, np.zeros(z.shape, dtype=bool)), copula)
+        given = expert.given(batch(z, np.zeros(z.shape, dtype=bool)), copula, learns=True)
         for j in seen:
             so_far = np.broadcast_to(known & (np.arange(3) <= j), z.shape)
             given = expert.learn(given, batch(z, so_far), copula)

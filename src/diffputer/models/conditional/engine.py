@@ -205,7 +205,7 @@ class ConditionalEngine:
             rows = self._describe(x[pick], missing[pick])
             own = draw_keys(torch.from_numpy(keys[pick]).to(self.device), list(numbers))
             size = part.stop - part.start
-            given = model.given(rows)
+            given = model.given(rows, learns=True)
             draws = np.empty((n_draws, size, x.shape[1]), dtype=np.float32)
             for j, (owner, variant) in enumerate(zip(owners, variants, strict=True)):
                 steps = self.settings.sampling_steps

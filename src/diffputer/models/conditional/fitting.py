@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 #: Of the time that is left, the share that training may take; the rest is for imputing.
 TRAINING_SHARE = 0.85
-#: Of that, the share that trees may take.
-TREES_SHARE = 0.4
+#: Of that, the share that the other experts may take.
+OTHERS_SHARE = 0.4
 #: With fewer held-out cells all known cells are held out in folds, at least so many.
 ENOUGH_HELD_OUT, FOLDS = 500, 5
 #: Steps between two looks at the held-out loss.
@@ -144,9 +144,9 @@ class FittingSession:
         answers = None
         if self._answers is None and self._validation is not None:
             answers = self._beside(
-                self._fit_others(derive_seed(self._seed, "experts"), ends.share(TREES_SHARE))
+                self._fit_others(derive_seed(self._seed, "experts"), ends.share(OTHERS_SHARE))
             )
-        ends = ends.share(1.0)  # what trees took is not the networks' time
+        ends = ends.share(1.0)  # what others took is not the networks' time
         progress.begin(
             f"EM round {k}/{self.settings.em_rounds}  M-step",
             sum(trainer.plan.max_steps for trainer in self._trainers),
@@ -219,7 +219,8 @@ class FittingSession:
                         model.widths.copy_(widths)
                         model.line_scales.copy_(scales)
             if mixture is not None:
-                found.append(_fit_mixture(mixture, linear[0], rows, v, support, seed))
+                ends = deadline if trees is None else deadline.share(0.5)
+                found.append(_fit_mixture(mixture.to("cpu"), linear[0], rows, v, support, seed, ends))
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:
@@ -369,16 +370,26 @@ def _fit_linear(expert: LinearExpert, rows: RowBatch, v: Validation, support: Su
 
 
 def _fit_mixture(
-    mixture: MixtureExpert, copula: LinearExpert, rows: RowBatch, v: Validation, support: Support, seed: int
+    mixture: MixtureExpert,
+    copula: LinearExpert,
+    rows: RowBatch,
+    v: Validation,
+    support: Support,
+    seed: int,
+    deadline: Deadline,
 ) -> Predictive:
     """Fit with the components and power that predict held-out cells best; returns what is then predicted."""
+
+    def is_over() -> bool:
+        return deadline.remaining <= 0
+
     copulas = [copula.fresh(fold.fit) for fold in v.folds] if len(v.folds) > 1 else [copula]
     best, found, chosen = float("inf"), None, (0, 0.0, mixture.state_dict())
     most = max(FEWEST_COMPONENTS, min(mixture.most, len(rows) // ROWS_A_COMPONENT))
     for K in (FEWEST_COMPONENTS << k for k in range(most.bit_length() - 1)):
         parts = []
         for fold, own in zip(v.folds, copulas, strict=True):
-            mixture.fit(fold.fit, own, K, seed)
+            mixture.fit(fold.fit, own, K, seed, is_over=is_over)
             given = mixture.given(fold.rows, own)
             parts.append([mixture.predict(given, fold.cells, support, own, power) for power in POWERS])
         tried = [Predictive.join(one) for one in zip(*parts, strict=True)]
@@ -387,10 +398,12 @@ def _fit_mixture(
             break
         best, place = min(losses), int(np.argmin(losses))
         found, chosen = tried[place], (K, POWERS[place], copy.deepcopy(mixture.state_dict()))
+        if is_over():
+            break
     assert found is not None
     K, power, fitted = chosen
     if len(v.folds) > 1:
-        mixture.fit(rows, copula, K, seed)
+        mixture.fit(rows, copula, K, seed, is_over=is_over)
     else:
         mixture.load_state_dict(fitted)
     mixture.power.fill_(power)

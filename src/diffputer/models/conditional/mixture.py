@@ -13,6 +13,7 @@ columns. Curves, clusters and several modes take few parameters, so that some hu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -72,7 +73,13 @@ class Posterior:
     slots: Tensor
     expected: Tensor
     covariance: Tensor
+    """Of what learns; else variances alone, [K, n, U]."""
     log_density: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """Variances of slots. Shape: [K, n, U]."""
+        return self.covariance.diagonal(dim1=2, dim2=3) if self.covariance.ndim == 4 else self.covariance
 
     def clone(self) -> Posterior:
         """A copy that learns for itself."""
@@ -158,7 +165,14 @@ class MixtureExpert(nn.Module):
 
     @torch.no_grad()
     def fit(
-        self, rows: RowBatch, copula: LinearExpert, n_components: int, seed: int, *, warm: bool = False
+        self,
+        rows: RowBatch,
+        copula: LinearExpert,
+        n_components: int,
+        seed: int,
+        *,
+        warm: bool = False,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """Fit by EM on a CPU, beside the copula of the same rows; ``warm`` goes on from an earlier fit.
 
@@ -174,7 +188,7 @@ class MixtureExpert(nn.Module):
         before = -torch.inf
         for _ in range(WARM_ROUNDS if warm else ROUNDS):
             after = self._em_round(values, patterns, copula)
-            if after - before < TOLERANCE:
+            if after - before < TOLERANCE or is_over():
                 break
             before = after
 
@@ -262,8 +276,8 @@ class MixtureExpert(nn.Module):
         return Moments(centred, log_density.T, covariances)
 
     @torch.no_grad()
-    def given(self, rows: RowBatch, copula: LinearExpert) -> Posterior:
-        """Every component given what is known of rows."""
+    def given(self, rows: RowBatch, copula: LinearExpert, *, learns: bool = False) -> Posterior:
+        """Every component given what is known of rows; only what learns needs covariances."""
         values, known = copula.latent(rows)
         patterns = MissingPatterns(known)
         moments = self._condition(values, patterns, reproducible=True)
@@ -273,13 +287,17 @@ class MixtureExpert(nn.Module):
             torch.full((n, U), d, device=values.device),
             torch.zeros_like(known, dtype=torch.int64),
         )
-        expected, covariance = values.new_zeros(K, n, U), values.new_zeros(K, n, U, U)
+        expected, covariance = values.new_zeros(K, n, U), values.new_zeros(K, n, U, U if learns else 1)
         for group, of_patterns in zip(patterns.groups, moments.covariances, strict=True):
             own, rows_, k = group.columns[group.pattern], group.rows, group.columns.shape[1]
             columns[rows_, :k] = own
             slots[rows_[:, None], own] = torch.arange(k, device=values.device)
             expected[:, rows_, :k] = (moments.centred + self.middles[:K, None, :])[:, rows_[:, None], own]
-            covariance[:, rows_, :k, :k] = of_patterns[:, group.pattern]
+            if learns:
+                covariance[:, rows_, :k, :k] = of_patterns[:, group.pattern]
+            else:
+                covariance[:, rows_, :k, 0] = of_patterns.diagonal(dim1=2, dim2=3)[:, group.pattern]
+        covariance = covariance if learns else covariance[..., 0]
         return Posterior(known, columns, slots, expected, covariance, moments.log_density)
 
     @torch.no_grad()
@@ -310,7 +328,7 @@ class MixtureExpert(nn.Module):
         bins = FLOOR * support.frequencies[columns]
         for t in range(active.shape[1]):
             place = active[cells.rows, t], cells.rows, slot
-            variance = given.covariance[(*place, slot)].clamp_min(SMALLEST_STD**2)
+            variance = given.variance[place].clamp_min(SMALLEST_STD**2)
             own = support.normal_probabilities(given.expected[place].float(), variance.sqrt().float(), cuts)
             bins = bins + (1 - FLOOR) * weight[:, t, None] * own
         return Predictive(support.mean(bins, columns), bins, levels)

@@ -105,11 +105,11 @@ class ConditionalModel(nn.Module):
         """The Gaussian copula and the Gaussian of the values, where there are two columns."""
         return [expert for expert in (self.copula, self.gaussian) if expert is not None]
 
-    def given(self, rows: RowBatch) -> list[Given | Posterior]:
-        """What the linear experts and the mixture know of rows."""
+    def given(self, rows: RowBatch, *, learns: bool = False) -> list[Given | Posterior]:
+        """What the linear experts and the mixture know of rows, and whether they will learn more."""
         found: list[Given | Posterior] = [expert.given(rows) for expert in self.linear]
         if self.mixture is not None and self.copula is not None:
-            found.append(self.mixture.given(rows, self.copula))
+            found.append(self.mixture.given(rows, self.copula, learns=learns))
         return found
 
     def experts(
