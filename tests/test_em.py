@@ -134,8 +134,8 @@ def test_the_weights_of_the_best_round_are_kept(tiny: Settings, monkeypatch: pyt
     assert len(fitted.trace) == 4
     assert fitted.best_round == 2
     kept = sessions[0].weights()
-    # At the end what is linear is fitted once more, with the held-out cells.
-    linear = ("copula", "gaussian", "variants")
+    # At the end what is linear, and the mixture, is fitted once more, with the held-out cells.
+    linear = ("copula", "gaussian", "mixture", "variants")
     networks = [name for name in kept if not any(f".{part}." in name for part in linear)]
     assert all(torch.equal(kept[name], seen.weights[1][name]) for name in networks)
     assert not all(torch.equal(kept[name], value) for name, value in seen.weights[3].items())

@@ -62,7 +62,7 @@ def draw_data_flow() -> None:
         "network\n(attention or MLP)",
         "Gaussian copula",
         "Gaussian of the values",
-        "mixture of Gaussian copulas",
+        "mixture of\nGaussian copulas",
         "boosted trees (CPU)",
     ]
     for k, name in enumerate(experts):
