@@ -28,7 +28,7 @@ from ..base import Cells, Columns, Predictive, RowBatch
 from .engine import ConditionalEngine
 from .gaussian import ROUGH_TOLERANCE, TOLERANCE, LinearExpert, most_rows
 from .masking import MaskedCells, Table, Validation
-from .mixture import FEWEST_COMPONENTS, POWERS, ROWS_A_COMPONENT, MixtureExpert
+from .mixture import FEWEST_COMPONENTS, NOISES, POWERS, ROWS_A_COMPONENT, MixtureExpert
 from .model import ConditionalModel
 from .network import Network
 from .support import Support
@@ -218,9 +218,9 @@ class FittingSession:
                         widths, scales = expert.find_lines(rows, support)
                         model.widths.copy_(widths)
                         model.line_scales.copy_(scales)
-            if mixture is not None:
-                ends = deadline if trees is None else deadline.share(0.5)
-                found.append(_fit_mixture(mixture.to("cpu"), linear[0], rows, v, support, seed, ends))
+                if mixture is not None:
+                    ends = deadline if trees is None else deadline.share(0.5)
+                    found.append(_fit_mixture(mixture.to("cpu"), linear[0], rows, v, support, seed, ends))
             if trees is not None:
 
                 def grow(some: RowBatch) -> None:
@@ -378,35 +378,37 @@ def _fit_mixture(
     seed: int,
     deadline: Deadline,
 ) -> Predictive:
-    """Fit with the components and power that predict held-out cells best; returns what is then predicted."""
+    """Fit with the settings that predict held-out cells best; returns what is then predicted of them."""
 
     def is_over() -> bool:
         return deadline.remaining <= 0
 
     copulas = [copula.fresh(fold.fit) for fold in v.folds] if len(v.folds) > 1 else [copula]
-    best, found, chosen = float("inf"), None, (0, 0.0, mixture.state_dict())
     most = max(FEWEST_COMPONENTS, min(mixture.most, len(rows) // ROWS_A_COMPONENT))
-    for K in (FEWEST_COMPONENTS << k for k in range(most.bit_length() - 1)):
-        parts = []
-        for fold, own in zip(v.folds, copulas, strict=True):
-            mixture.fit(fold.fit, own, K, seed, is_over=is_over)
-            given = mixture.given(fold.rows, own)
-            parts.append([mixture.predict(given, fold.cells, support, own, power) for power in POWERS])
-        tried = [Predictive.join(one) for one in zip(*parts, strict=True)]
-        losses = [v.loss(one) for one in tried]
-        if min(losses) >= best:
-            break
-        best, place = min(losses), int(np.argmin(losses))
-        found, chosen = tried[place], (K, POWERS[place], copy.deepcopy(mixture.state_dict()))
-        if is_over():
-            break
+    best, found, chosen = float("inf"), None, mixture.state_dict()
+    for noise in NOISES if copula.levels else (0.0,):
+        before = float("inf")
+        for K in (FEWEST_COMPONENTS << k for k in range(most.bit_length() - 1)):
+            mixture.noise.fill_(noise)
+            parts = []
+            for fold, own in zip(v.folds, copulas, strict=True):
+                mixture.fit(fold.fit, own, K, seed, is_over=is_over)
+                given = mixture.given(fold.rows, own)
+                parts.append([mixture.predict(given, fold.cells, support, own, power) for power in POWERS])
+            tried = [Predictive.join(one) for one in zip(*parts, strict=True)]
+            losses = [v.loss(one) for one in tried]
+            place = int(np.argmin(losses))
+            if found is None or losses[place] < best:
+                best, found = losses[place], tried[place]
+                mixture.power.fill_(POWERS[place])
+                chosen = copy.deepcopy(mixture.state_dict())
+            if not losses[place] < before or is_over():
+                break
+            before = losses[place]
     assert found is not None
-    K, power, fitted = chosen
+    mixture.load_state_dict(chosen)
     if len(v.folds) > 1:
-        mixture.fit(rows, copula, K, seed, is_over=is_over)
-    else:
-        mixture.load_state_dict(fitted)
-    mixture.power.fill_(power)
+        mixture.fit(rows, copula, mixture.n_components, seed, is_over=is_over)
     return found
 
 

@@ -34,9 +34,9 @@ class Group:
 
 
 class MissingPatterns:
-    """Rows with missing cells, grouped by pattern. Shape: known [n, d]."""
+    """Rows with missing cells, grouped by pattern, for so many Gaussians at once. Shape: known [n, d]."""
 
-    def __init__(self, known: Tensor) -> None:
+    def __init__(self, known: Tensor, n_gaussians: int = 1) -> None:
         self.known = known.double()
         patterns, place = torch.unique(known, dim=0, return_inverse=True)
         order = torch.argsort(place, stable=True)
@@ -44,7 +44,7 @@ class MissingPatterns:
         counts = missing.sum(dim=1)
         self.groups: list[Group] = []
         for k in counts[counts > 0].unique().tolist():
-            for rows in order[counts[place[order]] == k].split(max(1, _MOST_NUMBERS // k**2)):
+            for rows in order[counts[place[order]] == k].split(max(1, _MOST_NUMBERS // (n_gaussians * k**2))):
                 numbers, own = torch.unique_consecutive(place[rows], return_inverse=True)
                 columns = missing[numbers].nonzero()[:, 1].reshape(len(numbers), k)
                 self.groups.append(Group(rows, own, columns))

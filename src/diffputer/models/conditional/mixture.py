@@ -29,11 +29,14 @@ from .support import Support
 FEWEST_COMPONENTS = 2
 #: Powers of the likelihood of components that are tried: clusters are never quite Gaussian, and many known
 #: cells would make a row too sure of its own.
-POWERS = (0.7, 0.4, 0.2)
+POWERS = (1.0, 0.7, 0.4, 0.2)
 #: Latent columns at most; beyond, a component has too many parameters.
 MOST_COLUMNS = 128
 #: Numbers in the covariances of a row at most, which draws keep.
 MOST_NUMBERS = 1 << 16
+#: Variances that are tried for noise of indicators, which are not Gaussian and add up to one: without any,
+#: categories that a component hardly knows decide to which one a row belongs.
+NOISES = (0.01, 0.1)
 #: Rows that a component needs, and rows of the fit at most.
 ROWS_A_COMPONENT, MOST_ROWS = 20, 20_000
 #: Multiplications of a round of EM at most.
@@ -109,11 +112,11 @@ class Posterior:
             gain = shared / variance[:, :, None]
             self.log_density[rows] -= ((miss.square() / variance + variance.log()) / 2).T
             self.expected[:, rows] += gain * miss[:, :, None]
-            outer = gain[:, :, :, None], shared[:, :, None, :]
-            if len(rows) == len(new):
-                self.covariance.addcmul_(*outer, value=-1)
-            else:
-                self.covariance[:, rows] = self.covariance[:, rows].addcmul_(*outer, value=-1)
+            for one, left, right in zip(self.covariance, gain[..., None], shared[:, :, None], strict=True):
+                if len(rows) == len(new):
+                    one.addcmul_(left, right, value=-1)
+                else:
+                    one[rows] = one[rows].addcmul_(left, right, value=-1)
 
 
 class MixtureExpert(nn.Module):
@@ -132,6 +135,8 @@ class MixtureExpert(nn.Module):
         log pi [K], m [K, d], S [K, d, d]; components without weight are not in use.
     power
         Of the likelihood in the weights of components, given known cells.
+    noise
+        Added to variances of indicators.
     """
 
     may_be_infinite = ("log_weights",)
@@ -139,6 +144,7 @@ class MixtureExpert(nn.Module):
     middles: Tensor
     covariances: Tensor
     power: Tensor
+    noise: Tensor
 
     def __init__(self, n_columns: int, most: int) -> None:
         super().__init__()
@@ -149,6 +155,7 @@ class MixtureExpert(nn.Module):
         self.register_buffer("middles", torch.zeros(most, n_columns, dtype=torch.float64))
         self.register_buffer("covariances", torch.eye(n_columns, dtype=torch.float64).repeat(most, 1, 1))
         self.register_buffer("power", torch.ones((), dtype=torch.float64))
+        self.register_buffer("noise", torch.zeros((), dtype=torch.float64))
 
     @property
     def n_components(self) -> int:
@@ -160,7 +167,7 @@ class MixtureExpert(nn.Module):
         used = self.log_weights.isfinite()
         require(used[0] & (used[1:] <= used[:-1]).all(), "components in use must come first")
         require_between(-torch.inf, 0.1, log_weights=self.log_weights)
-        require_between(0, 1, power=self.power)
+        require_between(0, 1, power=self.power, noise=self.noise)
         require_covariance(self.covariances, "covariances")
 
     @torch.no_grad()
@@ -182,7 +189,7 @@ class MixtureExpert(nn.Module):
         work = n_components * max(self.d**2, (0.35 * self.d) ** 3)
         rows = rows.part(spread_rows(len(rows), max(10 * self.d, min(MOST_ROWS, int(MOST_WORK / work)))))
         values, known = copula.latent(rows)
-        patterns = MissingPatterns(known)
+        patterns = MissingPatterns(known, n_components)
         if not warm:
             self._start(values, patterns, copula, n_components, seed)
         before = -torch.inf
@@ -202,8 +209,10 @@ class MixtureExpert(nn.Module):
         self.log_weights.fill_(-torch.inf)[0] = 0.0
         self.middles[0], self.covariances[0] = copula.middle, copula.full_covariance
         whole = self._condition(values, patterns, reproducible=False)
+        n_clusters = min(K, len(torch.unique(whole.centred[0], dim=0)))
         with threadpool_limits(1):
-            clusters = KMeans(K, n_init=1, random_state=seed & 0x7FFFFFFF).fit(whole.centred[0].numpy())
+            clusters = KMeans(n_clusters, n_init=1, random_state=seed & 0x7FFFFFFF)
+            clusters.fit(whole.centred[0].numpy())
         own = nn.functional.one_hot(torch.from_numpy(clusters.labels_).long(), K).double()
         share = 0.95 * own + 0.05 / K
         self.middles[:K] = copula.middle
@@ -238,6 +247,7 @@ class MixtureExpert(nn.Module):
             spread = (owned.T[:, :, None, None] * covariance).reshape(K, u * k * k)
             second.view(K, d * d).index_add_(1, places.flatten(), spread)
         S = (second + d * copula.full_covariance) / (N + d)[:, None, None]
+        S.diagonal(dim1=1, dim2=2)[:, copula.p :] += float(self.noise)
         self.log_weights.fill_(-torch.inf)[:K] = ((N + 1) / (N.sum() + K)).log()
         self.middles[:K] += step
         self.covariances[:K] = (S + S.transpose(1, 2)) / 2
@@ -279,7 +289,7 @@ class MixtureExpert(nn.Module):
     def given(self, rows: RowBatch, copula: LinearExpert, *, learns: bool = False) -> Posterior:
         """Every component given what is known of rows; only what learns needs covariances."""
         values, known = copula.latent(rows)
-        patterns = MissingPatterns(known)
+        patterns = MissingPatterns(known, self.n_components)
         moments = self._condition(values, patterns, reproducible=True)
         n, d, K = len(values), self.d, len(moments.centred)
         U = max((group.columns.shape[1] for group in patterns.groups), default=0)
@@ -319,7 +329,11 @@ class MixtureExpert(nn.Module):
         power = self.power if power is None else power
         share = (power * given.log_density + self.log_weights[: given.log_density.shape[1]]).softmax(dim=1)
         expected = share.new_zeros(len(share), self.d + 1)
-        expected.scatter_(1, given.columns, (share.T[:, :, None] * given.expected).sum(dim=0))
+        # One component after the other: a sum over all has other bits in other batches.
+        mixed = torch.zeros_like(given.expected[0])
+        for weight, one in zip(share.T, given.expected, strict=True):
+            mixed += weight[:, None] * one
+        expected.scatter_(1, given.columns, mixed)
         levels = [copula.probabilities(expected[:, : self.d], k) for k in range(len(copula.levels))]
         weight, active = share.topk(min(MOST_ACTIVE, share.shape[1]), dim=1)
         weight = (weight / weight.sum(dim=1, keepdim=True)).float()[cells.rows]
