@@ -121,7 +121,7 @@ class RMice(DrawingMethod):
         self._varied, self._only = np.flatnonzero(lowest < highest), lowest
 
     def _make_arguments(self) -> list[str]:
-        """Give the methods of columns and what else mice takes, as the script wants them."""
+        """Arguments of the script: the methods of columns, and other arguments of mice."""
         if self.facts.name == CART.name:
             return ["cart", "cart", "cart", *self._name("eps", "maxcor", "minbucket", "cp"), *_QUICK]
         if (chosen := self.settings["categories"]) not in CATEGORIES:
@@ -141,7 +141,7 @@ class RMice(DrawingMethod):
         yield from self._impute(x, n_draws, random)
 
     def _impute(self, x: Floats, count: int, random: np.random.Generator) -> list[Floats]:
-        """Give x imputed so many times; of the same table and seed, the first of the same imputations."""
+        """Several imputations of x; the same table and seed give the first of the same imputations."""
         m, seed = max(count, int(self.settings["m"])), int(random.integers(1, 1 << 31))
         key = (x.shape, x.tobytes(), m, seed)
         if self._last is None or self._last[0] != key:
@@ -156,7 +156,7 @@ class RMice(DrawingMethod):
         return found
 
     def _run(self, x: Floats, m: int, seed: int) -> Floats:
-        """Give the missing cells, column by column, imputed m times. Shape: [n, p] -> [cells, m]."""
+        """Imputations of the missing cells, column by column. Shape: [n, p] -> [cells, m]."""
         if not np.isnan(x).any():
             return np.empty((0, m))
         if x.shape[1] < 2:
@@ -193,15 +193,15 @@ def run_r(arguments: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def find_versions() -> dict[str, str]:
-    """Give the versions of R and of the packages that do the work, or say what to install."""
+    """Versions of R and of the packages that are used; raises SettingError without them."""
     return dict(_find_versions(shutil.which("Rscript")))
 
 
 @cache
 def _find_versions(command: str | None) -> tuple[tuple[str, str], ...]:
     """Ask R once for each place where it is."""
-    said = run_r(["-e", _VERSIONS]).stdout.splitlines()
-    found = tuple((words[0], words[1]) for line in said if len(words := line.split()) == 2)
+    lines = run_r(["-e", _VERSIONS]).stdout.splitlines()
+    found = tuple((words[0], words[1]) for line in lines if len(words := line.split()) == 2)
     if "mice" not in dict(found):
         raise SettingError(f"R must have its package mice; {command} does not find it. {_REMEDY}")
     return found

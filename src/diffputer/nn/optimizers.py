@@ -14,6 +14,7 @@ many a small table.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -55,7 +56,7 @@ def orthogonalise(m: Tensor) -> Tensor:
     return result
 
 
-class Optimizer:
+class Optimizer(ABC):
     """Weights, the settings of their steps, and the state of each weight."""
 
     def __init__(self, parameters: Iterable[Tensor], **settings: Any) -> None:
@@ -63,9 +64,9 @@ class Optimizer:
         self.param_groups = [self.group]
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
 
+    @abstractmethod
     def step(self) -> None:
         """Take one step."""
-        raise NotImplementedError
 
 
 class AdamW(Optimizer):

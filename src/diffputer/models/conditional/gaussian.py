@@ -27,7 +27,16 @@ from ...nn.loading import require, require_between, require_covariance
 from ...runtime.seeding import derive_seed, torch_generator
 from ..base import Cells, Normal, Predictive, RowBatch
 from .factors import Factors, n_factors
-from .gaussian_em import JITTER, MissingPatterns, invert, invert_each, multiply, settle, spread_rows
+from .gaussian_em import (
+    JITTER,
+    MissingPatterns,
+    invert,
+    invert_each,
+    multiply,
+    one_cell_at_a_time,
+    settle,
+    spread_rows,
+)
 from .support import Support
 
 #: Rounds of EM at most, and the change of a parameter at which it ends.
@@ -105,11 +114,7 @@ class Given:
 
     def learn(self, values: Tensor, known: Tensor) -> None:
         """Learn what is known by now, one cell of each row at a time. Shape: two of [n, d]."""
-        new = known & ~self.known
-        self.known = known
-        while len(rows := new.any(dim=1).nonzero()[:, 0]):
-            column = new[rows].to(torch.uint8).argmax(dim=1)
-            new[rows, column] = False
+        for rows, column in one_cell_at_a_time(known & ~self.known):
             rest, expected = self.rest[rows], self.expected[rows]
             every = torch.arange(len(rows), device=rows.device)
             shared = rest[every, column]
@@ -117,7 +122,7 @@ class Given:
             miss = values[rows, column] - expected[every, column]
             self.expected[rows] = expected + gain * miss[:, None]
             self.rest[rows] = rest - gain[:, :, None] * shared[:, None, :]
-        self.expected = torch.where(known, values, self.expected)
+        self.known, self.expected = known, torch.where(known, values, self.expected)
 
 
 class LinearExpert(nn.Module):

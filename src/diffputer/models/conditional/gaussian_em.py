@@ -10,6 +10,7 @@ Rows may have weights.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -69,6 +70,15 @@ class MissingPatterns:
             expected[rows, columns] = -(inverse[group.pattern] * b[rows, columns][:, None, :]).sum(dim=-1)
             covariances.append(inverse)
         return expected, covariances
+
+
+def one_cell_at_a_time(new: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows with new cells, and the column of one of them, until there are none. Shape: [n, d] -> [r], [r]."""
+    new = new.clone()
+    while len(rows := new.any(dim=1).nonzero()[:, 0]):
+        column = new[rows].to(torch.uint8).argmax(dim=1)
+        new[rows, column] = False
+        yield rows, column
 
 
 def invert(S: Tensor) -> Tensor:

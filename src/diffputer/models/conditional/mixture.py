@@ -22,10 +22,17 @@ from torch import Tensor, nn
 from ...nn.loading import require, require_between, require_covariance
 from ..base import Cells, Predictive, RowBatch
 from .gaussian import FLOOR, SMALLEST_STD, LinearExpert
-from .gaussian_em import JITTER, MissingPatterns, invert_with_determinant, multiply, spread_rows
+from .gaussian_em import (
+    JITTER,
+    MissingPatterns,
+    invert_with_determinant,
+    multiply,
+    one_cell_at_a_time,
+    spread_rows,
+)
 from .support import Support
 
-#: Components to start with; as many again are tried while held-out cells become more probable.
+#: Components to start with; their number is doubled while held-out cells become more probable.
 FEWEST_COMPONENTS = 2
 #: Powers of the likelihood of components that are tried: clusters are never quite Gaussian, and many known
 #: cells would make a row too sure of its own.
@@ -100,11 +107,7 @@ class Posterior:
 
     def learn(self, values: Tensor, known: Tensor) -> None:
         """Learn what is known by now, one cell of each row at a time. Shape: two of [n, d]."""
-        new = known & ~self.known
-        self.known = known
-        while len(rows := new.any(dim=1).nonzero()[:, 0]):
-            column = new[rows].to(torch.uint8).argmax(dim=1)
-            new[rows, column] = False
+        for rows, column in one_cell_at_a_time(known & ~self.known):
             slot, every = self.slots[rows, column], torch.arange(len(rows), device=rows.device)
             shared = self.covariance[:, rows, slot]
             variance = shared[:, every, slot] + JITTER
@@ -113,10 +116,11 @@ class Posterior:
             self.log_density[rows] -= ((miss.square() / variance + variance.log()) / 2).T
             self.expected[:, rows] += gain * miss[:, :, None]
             for one, left, right in zip(self.covariance, gain[..., None], shared[:, :, None], strict=True):
-                if len(rows) == len(new):
+                if len(rows) == len(known):
                     one.addcmul_(left, right, value=-1)
                 else:
                     one[rows] = one[rows].addcmul_(left, right, value=-1)
+        self.known = known
 
 
 class MixtureExpert(nn.Module):
@@ -293,10 +297,8 @@ class MixtureExpert(nn.Module):
         moments = self._condition(values, patterns, reproducible=True)
         n, d, K = len(values), self.d, len(moments.centred)
         U = max((group.columns.shape[1] for group in patterns.groups), default=0)
-        columns, slots = (
-            torch.full((n, U), d, device=values.device),
-            torch.zeros_like(known, dtype=torch.int64),
-        )
+        columns = torch.full((n, U), d, device=values.device)
+        slots = torch.zeros_like(known, dtype=torch.int64)
         expected, covariance = values.new_zeros(K, n, U), values.new_zeros(K, n, U, U if learns else 1)
         for group, of_patterns in zip(patterns.groups, moments.covariances, strict=True):
             own, rows_, k = group.columns[group.pattern], group.rows, group.columns.shape[1]
